@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "alloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+hsp__alloc_watch hsp__watch;
+
+static int made_to_fail(void) {
+    return __atomic_load_n(&hsp__watch.fail_at, __ATOMIC_RELAXED) > 0 &&
+           __atomic_sub_fetch(&hsp__watch.fail_at, 1, __ATOMIC_RELAXED) == 0;
+}
+
+static void count_live(int64_t bytes) {
+    __atomic_add_fetch(&hsp__watch.live_bytes, (uint64_t)bytes, __ATOMIC_RELAXED);
+}
+
+void *hsp__alloc(size_t bytes) {
+    void *memory = NULL;
+    if (made_to_fail() || posix_memalign(&memory, 64, bytes ? bytes : 1) != 0)
+        return NULL;
+    count_live((int64_t)bytes);
+    return memset(memory, 0, bytes);
+}
+
+void hsp__free(void *memory, size_t bytes) {
+    if (!memory)
+        return;
+    count_live(-(int64_t)bytes);
+    free(memory);
+}
+
+static size_t whole_pages(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+static void touch(char *memory, size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
+        return;
+#endif
+    for (size_t i = 0; i < bytes; i += 4096)
+        *(volatile char *)(memory + i) = 0;
+}
+
+void *hsp__map(size_t bytes, int *huge_out) {
+    size_t size = whole_pages(bytes), span = size + HUGE_PAGE;
+    if (made_to_fail() || span < bytes)
+        return NULL;
+    char *raw = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED)
+        return NULL;
+    char *memory = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+    if (memory > raw)
+        munmap(raw, (size_t)(memory - raw));
+    if (memory + size < raw + span)
+        munmap(memory + size, (size_t)(raw + span - (memory + size)));
+    if (huge_out)
+        *huge_out = size >= HUGE_PAGE && madvise(memory, size, MADV_HUGEPAGE) == 0;
+    touch(memory, size);
+    count_live((int64_t)bytes);
+    return memory;
+}
+
+void hsp__unmap(void *memory, size_t bytes) {
+    if (!memory)
+        return;
+    count_live(-(int64_t)bytes);
+    munmap(memory, whole_pages(bytes));
+}
+
+/* First number of the line of `path` that starts with `key`; UINT64_MAX when there is none ("max" in a control group).
+ */
+static uint64_t read_number(const char *path, const char *key) {
+    FILE *file = fopen(path, "re");
+    char line[160];
+    unsigned long long value = 0;
+    uint64_t number = UINT64_MAX;
+    while (file && number == UINT64_MAX && fgets(line, sizeof line, file))
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%llu", &value) == 1)
+            number = value;
+    if (file)
+        fclose(file);
+    return number;
+}
+
+uint64_t hsp__memory_available(void) {
+    if (hsp__watch.pretend_available)
+        return hsp__watch.pretend_available;
+    uint64_t kib = read_number("/proc/meminfo", "MemAvailable:");
+    uint64_t machine = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
+    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
+    uint64_t used = read_number("/sys/fs/cgroup/memory.current", "");
+    if (limit == UINT64_MAX || used == UINT64_MAX)
+        return machine;
+    uint64_t group = limit > used ? limit - used : 0;
+    return group < machine ? group : machine;
+}
+
+void *hsp__carve(hsp__arena *arena, size_t count, size_t size) {
+    arena->used = (arena->used + 63) / 64 * 64;
+    void *memory = arena->base ? arena->base + arena->used : NULL;
+    arena->used += count * size;
+    return memory;
+}

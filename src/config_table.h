@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every knob, once: key, field of hsp_config, kind, default, least, most, unit or names, help. Included by config.c alone.
+ * Kinds: INT32, INT64, UINT64: numbers. CHOICE: a number with names. FLAG: the bit `most` of flags. TEXT: `most` bytes.
+ * LIST: n_planes and plane_bytes. */
+KNOB("first_layer", first_layer, INT32, "0", 0, 65535, "", "number of the first layer held here")
+KNOB("n_layers", n_layers, INT32, "1", 1, 1024, "layers", "layers held here")
+KNOB("planes", plane_bytes, LIST, "656", 4, 65536, "bytes", "bytes of each plane of a row, as in 576,8; multiples of 4")
+KNOB("max_requests", max_requests, INT32, "1", 1, 65535, "requests", "requests live at once")
+KNOB("max_batch", max_batch, INT32, "1", 1, 65535, "entries", "entries of a step, padding included")
+KNOB("max_context", max_context, INT32, "131072", 1, 4194304, "tokens", "tokens a request may have")
+KNOB("host_tokens", host_tokens, INT64, "131072", 1, 17179869184, "tokens", "tokens the host pool holds for all requests")
+KNOB("n_slots", n_slots, INT32, "4096", 1, 65535, "rows", "rows per request and layer on the device")
+KNOB("ring_rows", ring_rows, INT32, "64", 1, 65536, "rows", "newest rows per request and layer kept beside the slots")
+KNOB("max_k", max_k, INT32, "2048", 1, 65535, "tokens", "entries of one query's selection")
+KNOB("max_queries", max_queries, INT32, "1", 1, 64, "queries", "queries and new tokens of a request in one step")
+KNOB("block_rows", block_rows, INT32, "1", 1, 4096, "rows", "rows of a device block")
+KNOB("block_align", block_align, INT32, "1", 1, 65536, "bytes", "device blocks are padded to a multiple of this")
+KNOB("host_row_align", host_row_align, INT32, "16", 16, 4096, "bytes", "host rows of a token are padded to a multiple of this")
+KNOB("huge_pages", huge_pages, CHOICE, "off", 0, 1, "off|on", "ask for 2 MiB pages for the host pool")
+KNOB("host_file", host_file, TEXT, "", 0, 1023, "", "path of a new file that holds the rows instead of memory")
+KNOB("policy", policy, CHOICE, "lru", 0, 3, "lru|fifo|random|clock", "which slot a fetched row takes")
+KNOB("seed", seed, UINT64, "0", 0, UINT64_MAX, "", "seed of the random policy")
+KNOB("backend", backend, TEXT, "cpu", 1, 15, "", "backend that runs the cache: cpu or ref")
+KNOB("n_threads", n_threads, INT32, "0", 0, 1024, "threads", "threads of the cpu backend; 0 takes what the machine gives")
+KNOB("no_io", flags, FLAG, "off", 0, HSP_NO_IO, "off|on", "oracle: fetch no bytes; attention reads garbage")

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a selection to row ids and a list of rows to fetch: the whole decision of a swap-in, without moving a byte. */
+#ifndef HSP_PLAN_H
+#define HSP_PLAN_H
+
+#include "core/slots.h"
+
+/* Rows to fetch for one request and group, and the scratch to find them; one per entry of the batch. */
+typedef struct hsp__plan {
+    int32_t n_miss;
+    int32_t *token;    /* [n_slots] */
+    uint16_t *slot;    /* [n_slots] */
+    uint8_t *selected; /* [n_slots], scratch */
+    uint16_t *scratch; /* [n_slots] */
+} hsp__plan;
+
+/* How tokens are found. Both give the same plan; ref uses the plain one, so that a fault of the map shows as a
+ * difference. */
+enum hsp__find { HSP__FIND_BY_MAP, HSP__FIND_BY_SEARCH };
+
+void hsp__plan_init(hsp__plan *plan, const hsp__layout *layout, hsp__arena *arena);
+
+/* Resolve n entries of the request in `slot` for `group`: fills the plan, updates tags, map and recency as if the rows
+ * were there, and adds to `counters`. ids_out: [n], or NULL. */
+void hsp__plan_resolve(hsp__plan *plan, const hsp__slots *slots, const hsp__layout *layout, const hsp_config *config,
+                       int32_t slot, int32_t group, const int32_t *selection, int64_t n, int32_t *ids_out,
+                       enum hsp__find find, hsp_counters *counters);
+
+#endif

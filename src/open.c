@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a config to a cache and back; the footprint is a dry run of the same code. */
+#include "cache.h"
+#include "config.h"
+
+static int check(const hsp_config *config, const hsp__backend **backend_out, hsp__error *error) {
+    int status = hsp__config_check(config, error);
+    if (status != HSP_OK)
+        return status;
+    const hsp__backend *backend = hsp__backend_named(config->backend);
+    if (!backend)
+        return hsp__fail(error, HSP_EBACKEND, "there is no backend '%s'", config->backend);
+    uint32_t can = backend->capabilities();
+    if (!(can & HSP_CAN_RUN)) {
+        char why[112];
+        backend->describe(why, sizeof why);
+        return hsp__fail(error, HSP_EBACKEND, "backend '%s' cannot run here: %s", config->backend, why);
+    }
+    if (config->host_file[0] && !(can & HSP_CAN_HOST_FILE))
+        return hsp__fail(error, HSP_EUNSUPPORTED, "backend '%s' cannot keep rows in a file", config->backend);
+    *backend_out = backend;
+    return HSP_OK;
+}
+
+/* Lay out a cache in the arena and set up all of its parts. `cache` is NULL while the arena counts; then `counted`
+ * stands in for it. */
+static void lay_out(hsp_cache *cache, hsp_cache *counted, const hsp_config *config, const hsp__backend *backend,
+                    hsp__arena *arena, uint64_t *device_state_out) {
+    hsp_cache *c = cache ? cache : counted;
+    c->config = *config;
+    hsp__layout_init(&c->layout, config, arena);
+    hsp__host_pool_init(&c->pool, c->layout.n_pages, arena);
+    hsp__requests_init(&c->requests, &c->layout, arena);
+    c->step_slot = hsp__carve(arena, (size_t)config->max_batch, sizeof(int32_t));
+    c->step_first = hsp__carve(arena, (size_t)config->max_batch, sizeof(int32_t));
+    c->step_n_new = hsp__carve(arena, (size_t)config->max_batch, sizeof(int32_t));
+    c->batch = -1;
+    c->backend = backend;
+    hsp__open_args args = {&c->layout, &c->config};
+    c->self = backend->carve(&args, arena, device_state_out);
+    c->config.layer_group = NULL;
+}
+
+static size_t count(const hsp_config *config, const hsp__backend *backend, hsp_footprint_bytes *bytes) {
+    hsp__arena arena = {0};
+    hsp_cache counted = {0};
+    hsp__carve(&arena, 1, sizeof counted);
+    lay_out(NULL, &counted, config, backend, &arena, &bytes->device_state);
+    bytes->device_rows = counted.layout.device_bytes;
+    bytes->host_rows = counted.layout.host_bytes;
+    bytes->host_state = arena.used;
+    return arena.used;
+}
+
+int hsp_footprint(const hsp_config *config, hsp_footprint_bytes *bytes_out) {
+    hsp__error *error = hsp__thread_error();
+    const hsp__backend *backend;
+    int status = check(config, &backend, error);
+    if (status != HSP_OK)
+        return status;
+    if (!bytes_out || bytes_out->struct_size < sizeof *bytes_out)
+        return hsp__fail(error, HSP_EINVAL, "footprint: set bytes_out->struct_size to its size");
+    count(config, backend, bytes_out);
+    return HSP_OK;
+}
+
+int hsp_open(const hsp_config *config, hsp_cache **cache_out) {
+    hsp__error *error = hsp__thread_error();
+    const hsp__backend *backend;
+    hsp_footprint_bytes bytes;
+    int status = check(config, &backend, error);
+    if (status != HSP_OK)
+        return status;
+    if (!cache_out)
+        return hsp__fail(error, HSP_EINVAL, "open: cache_out must not be NULL");
+    size_t size = count(config, backend, &bytes);
+    hsp__arena arena = {hsp__alloc(size), 0};
+    if (!arena.base)
+        return hsp__fail(error, HSP_ENOMEM, "open: cannot have %zu bytes of memory for the handle", size);
+    hsp_cache *cache = hsp__carve(&arena, 1, sizeof *cache);
+    lay_out(cache, NULL, config, backend, &arena, &bytes.device_state);
+    cache->bytes = size;
+    status = backend->open(cache->self, error);
+    if (status != HSP_OK) {
+        hsp__free(cache, size);
+        return status;
+    }
+    *cache_out = cache;
+    return HSP_OK;
+}
+
+void hsp_close(hsp_cache *cache) {
+    if (!cache)
+        return;
+    cache->backend->close(cache->self);
+    hsp__free(cache, cache->bytes);
+}

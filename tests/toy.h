@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A toy of the cache that keeps everything: every row ever written, and the recency of every slot as plain lists. Each
+ * call is made on the real cache and on the toy, and whatever can be seen is compared: ids, bytes of every layer and
+ * plane, tags, order, host rows, counters, lengths. Shares no code with the library. */
+#ifndef HSP_TOY_H
+#define HSP_TOY_H
+
+#include "hisparse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct toy_group {
+    int *tag;   /* [n_slots] */
+    int *order; /* [n_slots] */
+    int hand;
+} toy_group;
+
+typedef struct toy_request {
+    int live, handle, length, ring_first, max_tokens;
+    unsigned char *rows; /* [layer][max_tokens][row_bytes] */
+    toy_group *group;    /* [n_groups] */
+    hsp_counters counters;
+} toy_request;
+
+typedef struct toy {
+    hsp_config config;
+    hsp_cache *cache;
+    int row_bytes, n_groups;
+    int *group_of, *anchor; /* [n_layers], [n_groups] */
+    toy_request *request;   /* [max_requests], in the order of admission, not of the library's slots */
+    int pages_free;
+    unsigned version; /* makes every row written different */
+    int batch, *batch_request, *batch_new;
+} toy;
+
+/* Reports a difference and does not return. Defined by whoever uses the toy: a test fails, a fuzz target aborts. */
+_Noreturn void toy_differs(const char *file, int line, const char *what, long long got, long long want);
+
+#define TOY_SAME(what, got, want)                                                                                      \
+    do {                                                                                                               \
+        long long got_ = (long long)(got), want_ = (long long)(want);                                                  \
+        if (got_ != want_)                                                                                             \
+            toy_differs(__FILE__, __LINE__, what, got_, want_);                                                        \
+    } while (0)
+
+/* layer_group of the config is copied. Open must succeed. */
+void toy_open(toy *t, const hsp_config *config);
+void toy_close(toy *t);
+
+/* Each returns the status of the real call, after checking that it is what the toy expects. r: index into t->request.
+ */
+int toy_admit(toy *t, int r, int max_tokens);
+int toy_retire(toy *t, int r);
+int toy_truncate(toy *t, int r, int n_tokens);
+int toy_fill(toy *t, int r, int n_tokens);                        /* all layers, in a scrambled order, in two pieces */
+int toy_step(toy *t, const int *rs, const int *n_new, int batch); /* step_begin and every append; r -1: padding */
+int toy_swap_in(toy *t, int group, const int32_t *selection, int n_queries, int k);
+int toy_warm(toy *t, int r, int group, const int32_t *tokens, int n);
+
+/* Compare everything that lasts: host rows, tags and order, counters, lengths, free pages. */
+void toy_check(toy *t);
+
+#endif
