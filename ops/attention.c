@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GQA attention over rows by id: checks, and the split into items of one tile and one KV head.
+ */
+#include "kernels.h"
+
+/* Multiply-adds below which waking threads costs more than it saves: some ten microseconds of one core. */
+#define ENOUGH_WORK (1 << 19)
+
+static int check_shape(const hsp_gqa_shape *shape) {
+    if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
+        return HSP_EINVAL;
+    if (shape->n_heads < 1 || shape->n_kv_heads < 1 || shape->key_dim < 1 || shape->value_dim < 1 ||
+        shape->n_heads % shape->n_kv_heads)
+        return HSP_EINVAL;
+    if (shape->n_heads > HSP__MAX_DIM || shape->key_dim > HSP__MAX_DIM || shape->value_dim > HSP__MAX_DIM)
+        return HSP_ELIMIT;
+    return HSP_OK;
+}
+
+static size_t row_bytes(const hsp_gqa_shape *shape, int32_t dim) {
+    return (size_t)shape->n_kv_heads * (size_t)dim * (shape->dtype == HSP_F32 ? 4 : 2);
+}
+
+static int check_plane(const hsp_plane_view *plane, size_t row_bytes_needed) {
+    return plane && plane->base && plane->rows_per_block >= 1 && plane->row_bytes >= row_bytes_needed ? HSP_OK
+                                                                                                      : HSP_EINVAL;
+}
+
+static int32_t tiles_of(int32_t n_rows) {
+    return n_rows / HSP_ATTENTION_TILE + (n_rows % HSP_ATTENTION_TILE != 0);
+}
+
+int hsp_gqa_scratch(const hsp_gqa_shape *shape, int32_t n_rows, size_t *bytes_out) {
+    int status = check_shape(shape);
+    if (status)
+        return status;
+    if (n_rows < 0 || !bytes_out)
+        return HSP_EINVAL;
+    *bytes_out =
+        (size_t)tiles_of(n_rows) * (size_t)shape->n_heads * hsp__partial_floats(shape->value_dim) * sizeof(float);
+    return HSP_OK;
+}
+
+static int check_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const hsp_plane_view *values,
+                       int32_t n_rows, int32_t first_tile) {
+    int status = check_shape(shape);
+    if (status)
+        return status;
+    if (n_rows < 0 || first_tile < 0)
+        return HSP_EINVAL;
+    if ((int64_t)first_tile * HSP_ATTENTION_TILE + n_rows > INT32_MAX)
+        return HSP_ELIMIT;
+    status = check_plane(keys, row_bytes(shape, shape->key_dim));
+    return status ? status : check_plane(values, row_bytes(shape, shape->value_dim));
+}
+
+/* What is common to all items of a call; everything of KV head 0 and of the first tile. */
+static struct hsp__gqa_item first_item(const hsp_gqa_shape *shape, const hsp_plane_view *keys,
+                                       const hsp_plane_view *values, const float *query, const int32_t *row_ids,
+                                       float *partials) {
+    return (struct hsp__gqa_item){.n_heads = shape->n_heads / shape->n_kv_heads,
+                                  .key_dim = shape->key_dim,
+                                  .value_dim = shape->value_dim,
+                                  .scale = shape->scale,
+                                  .query = query,
+                                  .row_ids = row_ids,
+                                  .key = *keys,
+                                  .value = *values,
+                                  .partial_out = partials};
+}
+
+/* Move the item to one tile and KV head. */
+static void place_item(const hsp_gqa_shape *shape, int32_t tile, int32_t kv_head, int32_t n_rows,
+                       struct hsp__gqa_item *item) {
+    size_t head = (size_t)kv_head * (size_t)item->n_heads;
+    int32_t first = tile * HSP_ATTENTION_TILE, left = n_rows - first;
+    item->n_rows = left < HSP_ATTENTION_TILE ? left : HSP_ATTENTION_TILE;
+    item->row_ids += first;
+    item->query += head * (size_t)shape->key_dim;
+    item->partial_out += ((size_t)tile * (size_t)shape->n_heads + head) * hsp__partial_floats(shape->value_dim);
+    item->key.base =
+        (char *)item->key.base + (size_t)kv_head * (row_bytes(shape, shape->key_dim) / (size_t)shape->n_kv_heads);
+    item->value.base =
+        (char *)item->value.base + (size_t)kv_head * (row_bytes(shape, shape->value_dim) / (size_t)shape->n_kv_heads);
+}
+
+int hsp_gqa_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const hsp_plane_view *values,
+                  const float *query, const int32_t *row_ids, int32_t n_rows, int32_t first_tile, void *scratch) {
+    int status = check_tiles(shape, keys, values, n_rows, first_tile);
+    if (status || n_rows == 0)
+        return status;
+    if (!query || !row_ids || !scratch)
+        return HSP_EINVAL;
+    const struct hsp__kernels *kernels = hsp__ops();
+    size_t tile_floats = (size_t)shape->n_heads * hsp__partial_floats(shape->value_dim);
+    const struct hsp__gqa_item first =
+        first_item(shape, keys, values, query, row_ids, (float *)scratch + (size_t)first_tile * tile_floats);
+    int64_t n_items = (int64_t)tiles_of(n_rows) * shape->n_kv_heads;
+    int64_t work = (int64_t)n_rows * shape->n_heads * (shape->key_dim + shape->value_dim);
+#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
+    for (int64_t i = 0; i < n_items; i++) {
+        struct hsp__gqa_item item = first;
+        place_item(shape, (int32_t)(i / shape->n_kv_heads), (int32_t)(i % shape->n_kv_heads), n_rows, &item);
+        kernels->gqa_tile[shape->dtype](&item);
+    }
+    return HSP_OK;
+}
+
+int hsp_gqa_combine(const hsp_gqa_shape *shape, const void *scratch, int32_t n_tiles, float *out, float *lse_out) {
+    int status = check_shape(shape);
+    if (status)
+        return status;
+    if (n_tiles < 0 || (n_tiles && !scratch) || !out)
+        return HSP_EINVAL;
+    const struct hsp__kernels *kernels = hsp__ops();
+    size_t floats = hsp__partial_floats(shape->value_dim), stride = floats * (size_t)shape->n_heads;
+    int64_t work = (int64_t)n_tiles * shape->n_heads * shape->value_dim;
+#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
+    for (int32_t h = 0; h < shape->n_heads; h++)
+        kernels->gqa_combine((const float *)scratch + (size_t)h * floats, stride, n_tiles, shape->value_dim,
+                             out + (size_t)h * (size_t)shape->value_dim, lse_out ? lse_out + h : NULL);
+    return HSP_OK;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Quest: running minima and maxima per page, and the choice of the best pages for a query.
+ */
+#include "kernels.h"
+
+#include <string.h>
+
+/* Numbers read below which waking threads costs more than it saves: some ten microseconds of one core. */
+#define ENOUGH_WORK (1 << 19)
+
+#define PAGES_TOGETHER 64 /* pages one thread scores at a time */
+
+static int check_shape(const hsp_quest_shape *shape) {
+    if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
+        return HSP_EINVAL;
+    if (shape->n_heads < 1 || shape->n_kv_heads < 1 || shape->head_dim < 1 || shape->page_tokens < 1 ||
+        shape->n_heads % shape->n_kv_heads)
+        return HSP_EINVAL;
+    if (shape->n_heads > HSP__MAX_DIM || shape->head_dim > HSP__MAX_DIM)
+        return HSP_ELIMIT;
+    return HSP_OK;
+}
+
+static int32_t channels_of(const hsp_quest_shape *shape) {
+    return shape->n_kv_heads * shape->head_dim;
+}
+
+static size_t key_bytes(const hsp_quest_shape *shape) {
+    return (size_t)channels_of(shape) * (shape->dtype == HSP_F32 ? 4 : 2);
+}
+
+static int32_t pages_of(const hsp_quest_shape *shape, int32_t n_tokens) {
+    return n_tokens / shape->page_tokens + (n_tokens % shape->page_tokens != 0);
+}
+
+int hsp_quest_bytes(const hsp_quest_shape *shape, int32_t max_tokens, size_t *bytes_out) {
+    int status = check_shape(shape);
+    if (status)
+        return status;
+    if (max_tokens < 0 || !bytes_out)
+        return HSP_EINVAL;
+    *bytes_out = (size_t)pages_of(shape, max_tokens) * 2 * key_bytes(shape);
+    return HSP_OK;
+}
+
+int hsp_quest_update(const hsp_quest_shape *shape, void *stats, const void *keys, size_t key_stride, int32_t first,
+                     int32_t n_tokens) {
+    int status = check_shape(shape);
+    if (status)
+        return status;
+    if (first < 0 || n_tokens < 0 || (n_tokens && (!stats || !keys)))
+        return HSP_EINVAL;
+    if (n_tokens > INT32_MAX - first)
+        return HSP_ELIMIT;
+    if (n_tokens == 0)
+        return HSP_OK;
+    const struct hsp__kernels *kernels = hsp__ops();
+    int32_t end = first + n_tokens, last_page = (end - 1) / shape->page_tokens;
+    int64_t work = (int64_t)n_tokens * channels_of(shape);
+#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
+    for (int32_t page = first / shape->page_tokens; page <= last_page; page++) {
+        int64_t page_first = (int64_t)page * shape->page_tokens, page_end = page_first + shape->page_tokens;
+        int32_t from = page_first > first ? (int32_t)page_first : first, to = page_end < end ? (int32_t)page_end : end;
+        char *minima = (char *)stats + (size_t)page * 2 * key_bytes(shape);
+        kernels->quest_page[shape->dtype]((const char *)keys + (size_t)(from - first) * key_stride, key_stride,
+                                          to - from, channels_of(shape), from == page_first, minima,
+                                          minima + key_bytes(shape));
+    }
+    return HSP_OK;
+}
+
+/* The mean query, and per page a score that becomes a rank in place. */
+int hsp_quest_scratch(const hsp_quest_shape *shape, int32_t n_tokens, size_t *bytes_out) {
+    int status = check_shape(shape);
+    if (status)
+        return status;
+    if (n_tokens < 0 || !bytes_out)
+        return HSP_EINVAL;
+    *bytes_out = ((size_t)channels_of(shape) + (size_t)pages_of(shape, n_tokens)) * sizeof(float);
+    return HSP_OK;
+}
+
+static void mean_query(const hsp_quest_shape *shape, const float *query, float *mean_out) {
+    int32_t group = shape->n_heads / shape->n_kv_heads;
+    size_t dim = (size_t)shape->head_dim;
+    for (int32_t kv_head = 0; kv_head < shape->n_kv_heads; kv_head++, query += (size_t)group * dim, mean_out += dim)
+        for (size_t c = 0; c < dim; c++) {
+            float sum = query[c];
+            for (int32_t h = 1; h < group; h++)
+                sum += query[(size_t)h * dim + c];
+            mean_out[c] = sum / (float)group;
+        }
+}
+
+static void score_pages(const hsp_quest_shape *shape, const void *stats, const float *mean, int32_t n_pages,
+                        float *scores_out) {
+    const struct hsp__kernels *kernels = hsp__ops();
+    int64_t work = (int64_t)n_pages * 2 * channels_of(shape);
+#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
+    for (int32_t block = 0; block <= (n_pages - 1) / PAGES_TOGETHER; block++) {
+        int32_t page = block * PAGES_TOGETHER, left = n_pages - page;
+        kernels->quest_scores[shape->dtype](mean, (const char *)stats + (size_t)page * 2 * key_bytes(shape),
+                                            left < PAGES_TOGETHER ? left : PAGES_TOGETHER, channels_of(shape),
+                                            scores_out + page);
+    }
+}
+
+/* A number that is ordered as the score is: 0 for NaN, 0xffffffff for none. A score is a sum begun at 0 and so never
+ * -0, which would come out below 0. */
+static uint32_t rank_of(float score) {
+    uint32_t bits;
+    memcpy(&bits, &score, sizeof bits);
+    if (score != score)
+        return 0;
+    return bits & 0x80000000 ? ~bits : bits | 0x80000000;
+}
+
+/* Radix selection: the k-th greatest of n ranks, one byte at a time from the top, and in *n_equal_out how many of the k
+ * are equal to it. Linear whatever the ranks are. 1 <= k <= n. */
+static uint32_t kth_rank(const uint32_t *ranks, int32_t n, int32_t k, int32_t *n_equal_out) {
+    uint32_t prefix = 0, mask = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int32_t count[256] = {0};
+        int32_t digit = 255;
+        for (int32_t i = 0; i < n; i++)
+            if ((ranks[i] & mask) == prefix)
+                count[ranks[i] >> shift & 255]++;
+        for (; count[digit] < k; digit--)
+            k -= count[digit];
+        prefix |= (uint32_t)digit << shift;
+        mask |= UINT32_C(255) << shift;
+    }
+    *n_equal_out = k;
+    return prefix;
+}
+
+/* Tokens of the pages chosen, ascending, then -1. */
+static void emit_tokens(const hsp_quest_shape *shape, const uint32_t *ranks, int32_t n_tokens, int32_t k,
+                        int32_t *selection_out) {
+    int32_t n_pages = pages_of(shape, n_tokens), n_chosen = k / shape->page_tokens, n_equal = 0, n_out = 0;
+    uint32_t least = 0;
+    if (n_chosen < n_pages)
+        least = kth_rank(ranks, n_pages, n_chosen, &n_equal);
+    else
+        n_equal = n_pages;
+    for (int32_t page = 0; page < n_pages; page++) {
+        if (ranks[page] < least || (ranks[page] == least && n_equal-- <= 0))
+            continue;
+        int32_t token = page * shape->page_tokens, left = n_tokens - token;
+        for (int32_t i = 0; i < shape->page_tokens && i < left; i++)
+            selection_out[n_out++] = token + i;
+    }
+    while (n_out < k)
+        selection_out[n_out++] = -1;
+}
+
+int hsp_quest_select(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query, int32_t k,
+                     int32_t *selection_out, void *scratch) {
+    int status = check_shape(shape);
+    if (status)
+        return status;
+    if (n_tokens < 0 || k < 1 || k % shape->page_tokens || !selection_out)
+        return HSP_EINVAL;
+    if (n_tokens && (!stats || !query || !scratch))
+        return HSP_EINVAL;
+    int32_t n_pages = pages_of(shape, n_tokens);
+    float *mean = scratch, *scores = mean + channels_of(shape);
+    uint32_t *ranks = (uint32_t *)(void *)scores;
+    if (n_pages) {
+        mean_query(shape, query, mean);
+        score_pages(shape, stats, mean, n_pages, scores);
+        for (int32_t page = 0; page < n_pages; page++)
+            ranks[page] = rank_of(scores[page]);
+        ranks[n_pages - 1] = UINT32_MAX; /* the page of the newest token is always in */
+    }
+    emit_tokens(shape, ranks, n_tokens, k, selection_out);
+    return HSP_OK;
+}
