@@ -128,7 +128,8 @@ typedef struct hsp_config {
     int32_t max_queries;  /* queries of a request in one step, and new tokens of a request in one step */
 
     /* device layout: rows of all planes lie in blocks of block_rows rows, plane after plane inside a block, each block
-     * padded to a multiple of block_align bytes. 1: a row's planes side by side. 64: the blocks FlashMLA reads */
+     * padded to a multiple of block_align bytes, itself a multiple of 4. block_rows 1: the planes of a row side by side;
+     * 64: the blocks FlashMLA reads */
     int32_t block_rows;
     int32_t block_align;
 

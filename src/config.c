@@ -278,6 +278,8 @@ static int check_together(const hsp_config *config, hsp__error *error) {
                          (long long)rows, INT32_MAX);
     if (config->host_row_align % 16)
         return hsp__fail(error, HSP_ELIMIT, "host_row_align is %d; it may be a multiple of 16", config->host_row_align);
+    if (config->block_align % 4)
+        return hsp__fail(error, HSP_ELIMIT, "block_align is %d; it may be a multiple of 4", config->block_align);
     if (config->flags & ~HSP_NO_IO)
         return hsp__fail(error, HSP_EINVAL, "flags is 0x%x; only HSP_NO_IO (0x%x) is known", config->flags, HSP_NO_IO);
     return HSP_OK;

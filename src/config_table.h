@@ -14,7 +14,7 @@ KNOB("ring_rows", ring_rows, INT32, "64", 1, 65536, "rows", "newest rows per req
 KNOB("max_k", max_k, INT32, "2048", 1, 65535, "tokens", "entries of one query's selection")
 KNOB("max_queries", max_queries, INT32, "1", 1, 64, "queries", "queries and new tokens of a request in one step")
 KNOB("block_rows", block_rows, INT32, "1", 1, 4096, "rows", "rows of a device block")
-KNOB("block_align", block_align, INT32, "1", 1, 65536, "bytes", "device blocks are padded to a multiple of this")
+KNOB("block_align", block_align, INT32, "4", 4, 65536, "bytes", "device blocks are padded to a multiple of this, which is a multiple of 4")
 KNOB("host_row_align", host_row_align, INT32, "16", 16, 4096, "bytes", "host rows of a token are padded to a multiple of this")
 KNOB("huge_pages", huge_pages, CHOICE, "off", 0, 1, "off|on", "ask for 2 MiB pages for the host pool")
 KNOB("host_file", host_file, TEXT, "", 0, 1023, "", "path of a new file that holds the rows instead of memory")

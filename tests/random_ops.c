@@ -21,7 +21,7 @@ void random_config(chooser *c, const char *backend, hsp_config *config, int32_t 
     config->n_slots = config->max_k * config->max_queries + (int32_t)c->below(c, 40);
     config->ring_rows = config->max_queries + (int32_t)c->below(c, 9);
     config->block_rows = c->below(c, 2) ? 1 : 1 + (int32_t)c->below(c, 70);
-    config->block_align = 1 + (int32_t)c->below(c, 100);
+    config->block_align = 4 * (1 + (int32_t)c->below(c, 25));
     config->host_row_align = 16 * (1 + (int32_t)c->below(c, 8));
     config->policy = (int32_t)c->below(c, 4);
     config->seed = c->below(c, 1000);

@@ -11,10 +11,11 @@ void hsp__slots_init(hsp__slots *slots, const hsp__layout *layout, hsp__arena *a
     slots->cursor = hsp__carve(arena, requests * groups, sizeof(uint32_t));
     slots->where = hsp__carve(arena, requests * groups * (size_t)layout->max_context, sizeof(uint16_t));
     slots->written = hsp__carve(arena, requests * (size_t)layout->n_layers, sizeof(int32_t));
-    slots->ring_first = hsp__carve(arena, requests, sizeof(int32_t));
     slots->page = hsp__carve(arena, requests * (size_t)layout->max_pages, sizeof(int32_t));
     slots->counters = hsp__carve(arena, requests * groups, sizeof(hsp_counters));
     slots->retired = hsp__carve(arena, groups, sizeof(hsp_counters));
+    /* Together, so that a backend can replace all four in one copy. */
+    slots->ring_first = hsp__carve(arena, requests, sizeof(int32_t));
     slots->batch_slot = hsp__carve(arena, batch, sizeof(int32_t));
     slots->batch_first = hsp__carve(arena, batch, sizeof(int32_t));
     slots->batch_n_new = hsp__carve(arena, batch, sizeof(int32_t));

@@ -136,6 +136,37 @@ static void a_follower_is_refused(void **state) {
     hsp_close(cache);
 }
 
+/* Fetches large enough to be shared by several threads, across the requests of a batch. */
+static void fetches_in_parallel(void **state) {
+    static const int32_t map[3] = {1, 1, 2};
+    hsp_config c = small_config(*state);
+    toy t;
+    int rs[3] = {0, 1, 2};
+    uint64_t seed = 31;
+    c.layer_group = map;
+    c.n_planes = 1;
+    c.plane_bytes[0] = 1024;
+    c.n_slots = c.max_k = 300;
+    c.max_context = 900;
+    c.host_tokens = 3000;
+    c.n_threads = 3;
+    toy_open(&t, &c);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(toy_admit(&t, r, 900), HSP_OK);
+        assert_int_equal(toy_fill(&t, r, 850), HSP_OK);
+    }
+    for (int s = 0; s < 6; s++) {
+        int32_t selection[3 * 300];
+        assert_int_equal(toy_step(&t, rs, one_new, 3), HSP_OK);
+        for (int e = 0; e < 900; e++) /* the second request is warm from the second step on */
+            selection[e] = e / 300 == 1 ? e % 300 : (int)draw(&seed, 850);
+        for (int g = 0; g < 2; g++)
+            toy_swap_in(&t, g, selection, 1, 300);
+    }
+    toy_check(&t);
+    toy_close(&t);
+}
+
 static void every_policy(void **state) {
     for (int policy = HSP_LRU; policy <= HSP_CLOCK; policy++)
         for (int slots = 31; slots < 80; slots += 16) {
@@ -316,6 +347,7 @@ int main(void) {
         ON_EVERY_BACKEND(strided_sources),
         ON_EVERY_BACKEND(groups_of_every_pattern),
         ON_EVERY_BACKEND(a_follower_is_refused),
+        ON_EVERY_BACKEND(fetches_in_parallel),
         ON_EVERY_BACKEND(every_policy),
         ON_EVERY_BACKEND(file_tier),
         ON_EVERY_BACKEND(pools_beyond_four_gigabytes),
