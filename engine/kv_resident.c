@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct resident {
+    kv base;
+    char *rows; /* [layer][max_tokens][row_bytes] */
+    int32_t max_tokens, token;
+} resident;
+
+static char *row_of(const resident *r, int32_t layer, int32_t token) {
+    return r->rows + ((size_t)layer * (size_t)r->max_tokens + (size_t)token) * (size_t)r->base.row_bytes;
+}
+
+static int fill(kv *self, int32_t layer, int32_t first, int32_t n, const void *rows) {
+    resident *r = (resident *)self;
+    memcpy(row_of(r, layer, first), rows, (size_t)n * (size_t)r->base.row_bytes);
+    return 0;
+}
+
+static int begin(kv *self, int32_t token) {
+    ((resident *)self)->token = token;
+    return 0;
+}
+
+static int append(kv *self, int32_t layer, const void *row) {
+    resident *r = (resident *)self;
+    memcpy(row_of(r, layer, r->token), row, (size_t)r->base.row_bytes);
+    return 0;
+}
+
+/* Every token lies at its own place. */
+static int select_rows(kv *self, int32_t layer, const int32_t *selection, int32_t n, int32_t *ids_out) {
+    (void)self, (void)layer;
+    memcpy(ids_out, selection, (size_t)n * sizeof *ids_out);
+    return 0;
+}
+
+static void views(kv *self, int32_t layer, hsp_plane_view *keys_out, hsp_plane_view *values_out) {
+    resident *r = (resident *)self;
+    size_t row = (size_t)r->base.row_bytes;
+    *keys_out = (hsp_plane_view){row_of(r, layer, 0), row / 2, row, row, 1, 0};
+    *values_out = *keys_out;
+    values_out->base = (char *)keys_out->base + row / 2;
+}
+
+static void close_resident(kv *self) {
+    if (self)
+        free(((resident *)self)->rows);
+    free(self);
+}
+
+kv *kv_open_resident(const model *m, int32_t max_tokens) {
+    resident *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->base = (kv){
+        m->n_kv_heads * m->head_dim * 4, max_tokens, "", NULL, fill, begin, append, select_rows, views, close_resident};
+    r->max_tokens = max_tokens;
+    r->rows = calloc((size_t)m->n_layers * (size_t)max_tokens, (size_t)r->base.row_bytes);
+    if (!r->rows) {
+        close_resident(&r->base);
+        return NULL;
+    }
+    return &r->base;
+}
+
+const void *kv_resident_row(const kv *self, int32_t layer, int32_t token) {
+    return row_of((const resident *)self, layer, token);
+}
