@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hisparse bench`: tiny sizes; forms, files, bounds. Numbers are for people, so only their presence is looked at."""
+import csv
+import io
+import json
+import os
+import stat
+import time
+
+from harness import Skip
+
+TINY = ("bench", "swap-in", "--k", "64", "--slots", "128", "--context", "1024", "--row-bytes", "64", "--seconds", "0")
+FIELDS = ["miss_percent", "steps", "rows", "resolve_us", "resolve_p99_us", "swap_in_us", "swap_in_p99_us", "fetch_us",
+          "gather_us", "gather_p99_us", "of_gather_percent", "fetch_rate_gb_s", "gather_rate_gb_s"]
+
+
+def check_json(cli, result, n_rows):
+    for field in ("what", "command", "version", "machine", "commit", "date", "rows"):
+        assert field in result, field
+    cli.same(sorted(result["machine"]), ["compiler", "cores", "cpu"], "machine")
+    cli.same(len(result["rows"]), n_rows, "rows")
+
+
+def test_json(cli):
+    result = cli.run(*TINY, "--json").json()
+    check_json(cli, result, 8)
+    assert result["command"].startswith("hisparse bench swap-in --k 64"), result["command"]
+    for row in result["rows"]:
+        cli.same(list(row), FIELDS, "fields")
+        assert abs(row["rows"] - round(64 * row["miss_percent"] / 100)) < 0.01, row
+        assert row["resolve_us"] > 0 and row["swap_in_us"] > 0, row
+
+
+def test_csv(cli):
+    rows = list(csv.reader(io.StringIO(cli.run(*TINY, "--csv").out)))
+    cli.same(rows[0], FIELDS, "header")
+    cli.same(len(rows), 9, "lines")
+
+
+def test_text(cli):
+    r = cli.run(*TINY, "--misses", "0,50")
+    cli.same(r.code, 0, "exit code")
+    lines = r.out.splitlines()
+    assert lines[0].endswith("--misses 0,50") and lines[1].startswith("hisparse "), r.out
+    cli.same(len(lines), 7, "lines")
+
+
+def test_backends_policies_and_batches(cli):
+    for extra in (("--backend", "ref"), ("--policy", "fifo"), ("--policy", "clock"), ("--policy", "random"),
+                  ("--batch", "3", "--threads", "2"), ("--huge-pages",)):
+        r = cli.run(*TINY, "--misses", "0,25,100", "--json", *extra)
+        cli.same((r.code, r.err), (0, ""), str(extra))
+        check_json(cli, r.json(), 3)
+
+
+def test_sweep(cli):
+    r = cli.run("bench", "swap-in", "--sweep-context", "--k", "64", "--slots", "128", "--seconds", "0", "--json")
+    check_json(cli, r.json(), 10)
+    cli.same([row["context_tokens"] for row in r.json()["rows"]], [8192, 32768, 131072, 524288, 1048576] * 2, "contexts")
+
+
+def test_output_file(cli):
+    path = cli.folder / "result.json"
+    cli.same(cli.run(*TINY, "--misses", "10", "--json", "--output", str(path)).code, 0, "exit code")
+    check_json(cli, json.loads(path.read_text()), 1)
+    cli.same([p.name for p in cli.folder.iterdir() if p.name.startswith("result")], ["result.json"], "files")
+
+
+def test_unwritable_output(cli):
+    cli.golden("bench_unwritable", *TINY, "--output", "no/such/folder/file")
+
+
+def test_full_output(cli):
+    # A node of our own: a command that wrongly replaced its output would take away the machine's /dev/full.
+    node = cli.folder / "full"
+    try:
+        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 7))
+        node.open("w").close()
+    except OSError as error:
+        raise Skip(f"cannot make a full device: {error}") from error
+    r = cli.run(*TINY, "--misses", "10", "--output", str(node))
+    cli.same(r.code, 3, "exit code")
+    assert f"cannot write '{node}': No space left on device" in r.err, r.err
+    assert stat.S_ISCHR(node.stat().st_mode), "the device was replaced"
+
+
+def test_output_into_a_pipe(cli):
+    node = cli.folder / "fifo"
+    os.mkfifo(node)
+    process = cli.start(*TINY, "--misses", "10", "--json", "--output", str(node))
+    check_json(cli, json.loads(node.read_text()), 1)
+    process.communicate()
+    cli.same(process.returncode, 0, "exit code")
+    assert stat.S_ISFIFO(node.stat().st_mode), "the pipe was replaced"
+
+
+def test_bounds(cli):
+    cli.golden("bench_no_k", "bench", "swap-in", "--k", "0")
+    cli.golden("bench_misses_above_100", "bench", "swap-in", "--misses", "0,101")
+    cli.golden("bench_misses_no_number", "bench", "swap-in", "--misses", "1,,2")
+    cli.golden("bench_few_slots", "bench", "swap-in", "--k", "64", "--slots", "63")
+    cli.golden("bench_short_context", "bench", "swap-in", "--k", "64", "--slots", "128", "--context", "255")
+    cli.golden("bench_odd_row", *TINY, "--row-bytes", "63")
+    cli.golden("bench_no_policy", *TINY, "--policy", "mru")
+    cli.golden("bench_two_forms", *TINY, "--json", "--csv")
+
+
+def test_interrupt_keeps_results(cli):
+    path = cli.folder / "partial.json"
+    words = list(TINY[:-1]) + ["0.3", "--misses", "0" + ",0" * 31, "--json", "--output", str(path)]
+    process = cli.start(*words)
+    time.sleep(1.5)
+    r = cli.interrupt(process, after_line=False)
+    cli.same(r.code, 130, "exit code")
+    rows = json.loads(path.read_text())["rows"]
+    assert 1 <= len(rows) < 32, len(rows)

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `hisparse run`: its options, what it measures, and the parts it is made of. */
+#ifndef HISPARSE_RUN_H
+#define HISPARSE_RUN_H
+
+#include <stdio.h>
+
+#include "decoder.h"
+#include "tokenizer.h"
+
+typedef struct run_options {
+    const char *model, *prompt, *prompt_file, *metrics_file;
+    int32_t top_k, max_tokens, context, threads;
+    int verify, json, ignore_eos;
+    double temperature;
+    uint64_t seed;
+    hsp_config cache; /* knobs of the cache, but for the shape */
+} run_options;
+
+/* Where a verification found the first difference. */
+typedef struct run_difference {
+    int found;
+    int32_t step, vocab_entry; /* first logit that differs */
+    float got, want;
+    int32_t layer, token; /* first row on the device that is not the row that was written; -1: all rows are right */
+} run_difference;
+
+typedef struct run {
+    run_options options;
+    model *m;
+    tokenizer *words;
+    int32_t *prompt; /* token ids */
+    int32_t n_prompt, n_generated, max_total;
+    int64_t n_prompt_in_file; /* tokens of the whole text, of which the first n_prompt are used */
+    kv *cached, *resident;    /* resident only with --verify */
+    decoder *d, *check;
+    char *text; /* what was generated */
+    size_t text_bytes;
+    FILE *metrics;
+    double load_seconds, prefill_seconds, decode_seconds, resident_seconds;
+    int stopped; /* by Ctrl-C */
+    run_difference difference;
+} run;
+
+double run_now(void);
+
+/* Seconds spent in swap-in so far, in layers from .. to - 1. */
+double run_swap_seconds(const run *r, int32_t from, int32_t to);
+
+/* Parse; returns 0, or an exit code after the message. */
+int run_parse(int argc, char **argv, run_options *options);
+
+/* Each returns 0, or an exit code after the message. */
+int run_load(run *r);    /* model, prompt, cache, decoders */
+int run_prefill(run *r); /* all but the last token of the prompt */
+int run_decode(run *r);
+void run_close(run *r);
+
+/* Compare the logits of both decoders bit for bit; on a difference look for the row that caused it. */
+void run_compare(run *r, int32_t step);
+
+int run_print(const run *r); /* table or JSON; an exit code */
+
+#endif

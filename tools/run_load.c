@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arithmetic.h"
+#include "run.h"
+#include "tools.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+double run_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static char *complain(const char *path, const char *why) {
+    tool_fail(TOOL_BAD_INPUT, "--prompt-file '%s': %s", path, why);
+    return NULL;
+}
+
+/* A whole file in memory; NULL after the message. */
+static char *read_text(const char *path, size_t *bytes_out) {
+    struct stat status;
+    if (stat(path, &status) != 0)
+        return complain(path, strerror(errno));
+    if (!S_ISREG(status.st_mode)) /* before it is opened: a pipe would wait for its other end */
+        return complain(path, "not a regular file");
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return complain(path, strerror(errno));
+    size_t size = (size_t)status.st_size;
+    char *text = malloc(size + 1);
+    *bytes_out = text ? fread(text, 1, size, file) : 0;
+    int failed = ferror(file) || !text;
+    fclose(file);
+    if (!failed)
+        return text;
+    free(text);
+    return complain(path, "cannot be read into memory");
+}
+
+static int set_context(run *r) {
+    const run_options *o = &r->options;
+    int32_t context = o->context ? o->context : r->m->context;
+    if (context > r->m->context)
+        return tool_fail(TOOL_BAD_INPUT, "--context is %d; the model has %d tokens of context", context, r->m->context);
+    if (o->max_tokens >= context)
+        return tool_fail(TOOL_BAD_INPUT, "--max-tokens is %d; a context of %d leaves 1..%d", o->max_tokens, context,
+                         context - 1);
+    r->max_total = context;
+    return 0;
+}
+
+/* The first tokens of the text, as many as the context has room for. */
+static int encode_prompt(run *r) {
+    const run_options *o = &r->options;
+    int32_t room = r->max_total - o->max_tokens, bos = tokenizer_adds_bos(r->words) ? tokenizer_bos(r->words) : -1;
+    size_t bytes = 0;
+    char *text = o->prompt ? strdup(o->prompt) : read_text(o->prompt_file, &bytes);
+    if (!text)
+        return TOOL_BAD_INPUT;
+    bytes = o->prompt ? strlen(text) : bytes;
+    r->prompt = malloc(((size_t)room + 1) * sizeof *r->prompt);
+    int32_t n_bos = bos >= 0 && room > 0;
+    int64_t n = r->prompt ? tokenizer_encode(r->words, text, bytes, 0, r->prompt + n_bos, room - n_bos) : -1;
+    free(text);
+    if (n < 0)
+        return tool_fail(TOOL_FAILED, "not enough memory for the tokens of the prompt");
+    if (n_bos)
+        r->prompt[0] = bos;
+    if (n == 0)
+        return tool_fail(TOOL_BAD_INPUT, "the prompt is empty: %zu bytes, 0 tokens; at least 1 is needed", bytes);
+    r->n_prompt_in_file = n + n_bos;
+    r->n_prompt = (int32_t)(r->n_prompt_in_file < room ? r->n_prompt_in_file : room);
+    r->max_total = r->n_prompt + o->max_tokens;
+    return 0;
+}
+
+/* A path that cannot be a new file is the user's to mend, a disk that fills up later is not. */
+static int check_host_file(const char *path) {
+    int fd = *path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    if (*path && fd < 0)
+        return tool_fail(TOOL_BAD_INPUT, "--host-file '%s': %s; it must be the path of a new file", path,
+                         strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        unlink(path);
+    }
+    return 0;
+}
+
+static int open_decoders(run *r) {
+    run_options *o = &r->options;
+    if (check_host_file(o->cache.host_file) != 0)
+        return TOOL_BAD_INPUT;
+    r->cached = kv_open_cache(r->m, &o->cache, r->max_total);
+    if (!r->cached) {
+        hsp_footprint_bytes bytes = {.struct_size = sizeof bytes};
+        int machine = hsp_footprint(&o->cache, &bytes) == HSP_OK; /* nothing is wrong with the knobs */
+        return tool_fail(machine ? TOOL_FAILED : TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
+    }
+    r->d = decoder_open(r->m, r->cached, o->top_k, r->max_total);
+    if (o->verify) {
+        r->resident = kv_open_resident(r->m, r->max_total);
+        r->check = r->resident ? decoder_open(r->m, r->resident, o->top_k, r->max_total) : NULL;
+    }
+    if (!r->d || (o->verify && !r->check))
+        return tool_fail(TOOL_FAILED, "not enough memory for %d tokens of activations and rows", r->max_total);
+    return 0;
+}
+
+/* Outputs are opened before the long work, so that a wrong path does not cost it. */
+static int open_metrics(run *r) {
+    const char *path = r->options.metrics_file;
+    if (path && !(r->metrics = fopen(path, "w")))
+        return tool_fail(TOOL_BAD_INPUT, "--metrics-file '%s': %s", path, strerror(errno));
+    return 0;
+}
+
+int run_load(run *r) {
+    char error[512];
+    double start = run_now();
+    if (r->options.threads)
+        math_set_threads(r->options.threads);
+    r->m = model_open(r->options.model, error, sizeof error);
+    if (r->m)
+        r->words = tokenizer_open(r->m->file, error, sizeof error);
+    if (!r->m || !r->words)
+        return tool_fail(TOOL_BAD_INPUT, "--model: %s", error);
+    r->load_seconds = run_now() - start;
+    int code = set_context(r);
+    if (code == 0)
+        code = encode_prompt(r);
+    if (code == 0)
+        code = open_decoders(r);
+    return code == 0 ? open_metrics(r) : code;
+}
+
+void run_close(run *r) {
+    decoder_close(r->d);
+    decoder_close(r->check);
+    if (r->cached)
+        r->cached->close(r->cached);
+    if (r->resident)
+        r->resident->close(r->resident);
+    tokenizer_close(r->words);
+    model_close(r->m);
+    free(r->prompt);
+    free(r->text);
+    if (r->metrics)
+        fclose(r->metrics);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run.h"
+#include "tools.h"
+#include "unicode.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything the table and the JSON say, computed once. */
+typedef struct summary {
+    uint64_t device_bytes, resident_bytes, index_bytes;
+    double prefill_rate, decode_rate, resident_rate;
+    double dense_share, sparse_share; /* of a step, spent in swap-in of dense and of selecting layers */
+    hsp_counters total, sparse;
+} summary;
+
+static double rate(int32_t tokens, double seconds) {
+    return seconds > 0 ? tokens / seconds : 0;
+}
+
+static summary summarize(const run *r) {
+    summary s = {0};
+    hsp_footprint_bytes bytes = {.struct_size = sizeof bytes};
+    hsp_footprint(&r->options.cache, &bytes);
+    hsp_request_counters(kv_cache(r->cached), kv_request(r->cached), &s.total);
+    s.device_bytes = bytes.device_rows + bytes.device_state;
+    s.resident_bytes = (uint64_t)r->m->n_layers * (uint64_t)r->max_total * (uint64_t)r->cached->row_bytes;
+    s.index_bytes = (uint64_t)r->m->n_layers * r->d->page_stats_bytes;
+    s.prefill_rate = r->d->length ? rate(r->n_prompt - 1, r->prefill_seconds) : 0; /* 0: it was stopped */
+    s.decode_rate = rate(r->d->step, r->decode_seconds);
+    s.resident_rate = r->check ? rate(r->check->step, r->resident_seconds) : 0;
+    if (r->decode_seconds > 0) {
+        s.dense_share = run_swap_seconds(r, 0, DECODER_DENSE_LAYERS) / r->decode_seconds;
+        s.sparse_share = run_swap_seconds(r, DECODER_DENSE_LAYERS, r->m->n_layers) / r->decode_seconds;
+    }
+    for (int32_t layer = DECODER_DENSE_LAYERS; layer < r->m->n_layers; layer++) {
+        hsp_counters c;
+        hsp_layer_counters(kv_cache(r->cached), layer, &c);
+        s.sparse.hits += c.hits;
+        s.sparse.misses += c.misses;
+    }
+    return s;
+}
+
+static double percent(uint64_t part, uint64_t all) {
+    return all ? 100.0 * (double)part / (double)all : 0;
+}
+
+static void print_difference(const run *r) {
+    const run_difference *x = &r->difference;
+    if (!x->found) {
+        printf("verified: %d steps, every one of %d logits bit-identical to all-resident\n", r->d->step, r->m->vocab);
+        return;
+    }
+    printf("DIFFERS: step %d, logit %d: %.9g with the cache, %.9g all-resident\n", x->step, x->vocab_entry,
+           (double)x->got, (double)x->want);
+    if (x->layer >= 0)
+        printf("         layer %d, token %d: the row on the device is not the row that was written\n", x->layer,
+               x->token);
+    else
+        printf("         every row on the device is right: the arithmetic differs\n");
+}
+
+static void print_layers(const run *r) {
+    printf("\nlayer        hit   missed    hits  fetched bytes\n");
+    for (int32_t layer = 0; layer < r->m->n_layers; layer++) {
+        hsp_counters c;
+        hsp_layer_counters(kv_cache(r->cached), layer, &c);
+        printf("%5d%s %8.2f%% %8llu %7llu %14llu\n", layer, layer < DECODER_DENSE_LAYERS ? " d" : "  ",
+               percent(c.hits, c.hits + c.misses), (unsigned long long)c.misses, (unsigned long long)c.hits,
+               (unsigned long long)c.fetched_bytes);
+    }
+    printf("d: dense, every token in chunks of %d\n", r->options.top_k);
+}
+
+static void print_table(const run *r, const summary *s) {
+    const run_options *o = &r->options;
+    double megabyte = 1e6;
+    if (r->n_prompt < r->n_prompt_in_file)
+        printf("prompt: the first %d of %lld tokens\n", r->n_prompt, (long long)r->n_prompt_in_file);
+    print_layers(r);
+    printf("\n%-28s %d prompt + %d generated, top-k %d, slots %d\n", "tokens", r->n_prompt, r->n_generated, o->top_k,
+           o->cache.n_slots);
+    printf("%-28s %.1f tokens/s (%.1f s)\n", "prefill", s->prefill_rate, r->prefill_seconds);
+    printf("%-28s %.2f tokens/s\n", "decode", s->decode_rate);
+    if (r->check)
+        printf("%-28s %.2f tokens/s (with the cache: %.3fx)\n", "decode, all resident", s->resident_rate,
+               s->resident_rate > 0 ? s->decode_rate / s->resident_rate : 0);
+    printf("%-28s %.2f%% of rows (%llu of %llu)\n", "hits", percent(s->total.hits, s->total.hits + s->total.misses),
+           (unsigned long long)s->total.hits, (unsigned long long)(s->total.hits + s->total.misses));
+    printf("%-28s %.1f MB, %.2f MB a token\n", "fetched", (double)s->total.fetched_bytes / megabyte,
+           r->d->step ? (double)s->total.fetched_bytes / megabyte / r->d->step : 0);
+    printf("%-28s %.2f%% of a step in selecting layers (%.1f%% hits), %.2f%% in dense ones\n", "swap-in",
+           100 * s->sparse_share, percent(s->sparse.hits, s->sparse.hits + s->sparse.misses), 100 * s->dense_share);
+    printf("%-28s %.1f MB; all resident %.1f MB: %.2fx smaller\n", "KV on the device",
+           (double)s->device_bytes / megabyte, (double)s->resident_bytes / megabyte,
+           (double)s->resident_bytes / (double)s->device_bytes);
+    printf("%-28s %.1f MB, in both\n", "page statistics (Quest)", (double)s->index_bytes / megabyte);
+    if (r->check)
+        print_difference(r);
+    if (r->stopped)
+        printf("stopped by Ctrl-C after %d tokens\n", r->n_generated);
+}
+
+static json_t *layers_json(const run *r) {
+    json_t *layers = json_array();
+    for (int32_t layer = 0; layer < r->m->n_layers; layer++) {
+        hsp_counters c;
+        hsp_layer_counters(kv_cache(r->cached), layer, &c);
+        json_array_append_new(layers, json_pack("{s:i, s:b, s:I, s:I, s:I}", "layer", layer, "dense",
+                                                layer < DECODER_DENSE_LAYERS, "hits", (json_int_t)c.hits, "misses",
+                                                (json_int_t)c.misses, "fetched_bytes", (json_int_t)c.fetched_bytes));
+    }
+    return layers;
+}
+
+static json_t *verify_json(const run *r) {
+    const run_difference *x = &r->difference;
+    if (!r->check)
+        return json_null();
+    if (!x->found)
+        return json_pack("{s:b, s:i}", "identical", 1, "steps", r->d->step);
+    return json_pack("{s:b, s:i, s:i, s:i, s:i}", "identical", 0, "step", x->step, "logit", x->vocab_entry, "layer",
+                     x->layer, "token", x->token);
+}
+
+/* Tokens are bytes, and bytes may begin, end or break inside a character; JSON takes only whole ones, so those that are
+ * none become U+FFFD. */
+static json_t *text_json(const run *r) {
+    char *whole = malloc(3 * r->text_bytes + 1);
+    size_t n = 0;
+    for (size_t at = 0, length; whole && at < r->text_bytes; at += length) {
+        uint32_t code;
+        length = unicode_decode(r->text + at, r->text_bytes - at, &code);
+        int broken = code == UNICODE_INVALID;
+        memcpy(whole + n, broken ? "\xef\xbf\xbd" : r->text + at, broken ? 3 : length);
+        n += broken ? 3 : length;
+    }
+    json_t *text = whole ? json_stringn(whole, n) : NULL;
+    free(whole);
+    return text ? text : json_null();
+}
+
+static int print_json(const run *r, const summary *s) {
+    const run_options *o = &r->options;
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:i, s:I, s:i, s:i, s:i, s:s, s:o, s:b}", "version", hsp_version(), "model",
+                  o->model, "backend", o->cache.backend, "prompt_tokens", r->n_prompt, "prompt_tokens_in_text",
+                  (json_int_t)r->n_prompt_in_file, "generated_tokens", r->n_generated, "top_k", o->top_k, "slots",
+                  o->cache.n_slots, "ops_target", hsp_ops_target(), "text", text_json(r), "stopped", r->stopped);
+    json_object_set_new(root, "prefill_tokens_per_second", json_real(s->prefill_rate));
+    json_object_set_new(root, "decode_tokens_per_second", json_real(s->decode_rate));
+    json_object_set_new(root, "resident_tokens_per_second", r->check ? json_real(s->resident_rate) : json_null());
+    json_object_set_new(root, "swap_in_share_selecting", json_real(s->sparse_share));
+    json_object_set_new(root, "swap_in_share_dense", json_real(s->dense_share));
+    json_object_set_new(root, "hits", json_integer((json_int_t)s->total.hits));
+    json_object_set_new(root, "misses", json_integer((json_int_t)s->total.misses));
+    json_object_set_new(root, "fetched_bytes", json_integer((json_int_t)s->total.fetched_bytes));
+    json_object_set_new(root, "device_bytes", json_integer((json_int_t)s->device_bytes));
+    json_object_set_new(root, "resident_bytes", json_integer((json_int_t)s->resident_bytes));
+    json_object_set_new(root, "page_stats_bytes", json_integer((json_int_t)s->index_bytes));
+    json_object_set_new(root, "layers", layers_json(r));
+    json_object_set_new(root, "verify", verify_json(r));
+    int failed = json_dumpf(root, stdout, JSON_INDENT(2)) != 0;
+    printf("\n");
+    json_decref(root);
+    return failed ? tool_fail(TOOL_FAILED, "cannot write the JSON to standard output") : 0;
+}
+
+int run_print(const run *r) {
+    summary s = summarize(r);
+    int code = 0;
+    if (r->options.json)
+        code = print_json(r, &s);
+    else
+        print_table(r, &s);
+    if (code != 0)
+        return code;
+    return r->difference.found ? TOOL_DIFFERS : r->stopped ? TOOL_STOPPED : TOOL_OK;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the subcommands of `hisparse` share: their table, exit codes, and the way errors are said. */
+#ifndef HISPARSE_TOOLS_H
+#define HISPARSE_TOOLS_H
+
+/* Exit codes of every subcommand. */
+enum {
+    TOOL_OK = 0,
+    TOOL_DIFFERS = 1,   /* a verification found a difference */
+    TOOL_BAD_INPUT = 2, /* options, files or values; nothing was half-written */
+    TOOL_FAILED = 3,    /* the machine: memory, disk, a closed pipe */
+    TOOL_STOPPED = 130  /* Ctrl-C; what was done so far has been printed */
+};
+
+/* "hisparse: " and the message to standard error; returns `code`. */
+int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Set by Ctrl-C after tool_watch_interrupt; long loops look at it between steps and finish what they print. */
+extern volatile int tool_interrupted;
+void tool_watch_interrupt(void);
+
+int cmd_run(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+
+#endif
