@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -58,18 +59,25 @@ gguf *gguf_open_memory(const void *bytes, size_t n_bytes, const char *name, char
     return open_bytes(&cursor, 0);
 }
 
+/* Of a file that cannot be read at all: no offset says more. */
+static int fail_whole(const gguf_cursor *cursor, const char *what, const char *why) {
+    if (cursor->error && cursor->error_bytes > 0)
+        snprintf(cursor->error, cursor->error_bytes, "%s: %s%s", cursor->name, what, why);
+    return -1;
+}
+
 /* Map a regular file whole; its bytes and size go to the cursor. */
 static int map_file(int fd, gguf_cursor *cursor) {
     struct stat status;
     if (fstat(fd, &status) != 0)
-        return gguf__fail(cursor, 0, "cannot be examined: %s", strerror(errno));
+        return fail_whole(cursor, "cannot be examined: ", strerror(errno));
     if (!S_ISREG(status.st_mode))
-        return gguf__fail(cursor, 0, "not a regular file");
+        return fail_whole(cursor, "not a regular file", "");
     if (status.st_size == 0)
-        return gguf__fail(cursor, 0, "the file is empty");
+        return fail_whole(cursor, "the file is empty", "");
     void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED)
-        return gguf__fail(cursor, 0, "cannot be mapped: %s", strerror(errno));
+        return fail_whole(cursor, "cannot be mapped: ", strerror(errno));
     cursor->bytes = bytes;
     cursor->n_bytes = (uint64_t)status.st_size;
     return 0;
@@ -80,7 +88,7 @@ gguf *gguf_open(const char *path, char *error, size_t error_bytes) {
     /* Not blocking: a pipe in place of the file is then refused like any other special file, not waited for. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) {
-        gguf__fail(&cursor, 0, "cannot be opened: %s", strerror(errno));
+        fail_whole(&cursor, "cannot be opened: ", strerror(errno));
         return NULL;
     }
     int failed = map_file(fd, &cursor);

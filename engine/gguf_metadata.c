@@ -114,6 +114,7 @@ static int as_int(const gguf *file, const gguf_value *value, int64_t index, int6
         *value_out = *bytes;
         return 0;
     case GGUF_VALUE_I8:
+        /* NOLINTNEXTLINE(bugprone-signed-char-misuse): a number and not a character, so its sign counts */
         *value_out = (int8_t)*bytes;
         return 0;
     case GGUF_VALUE_U16:

@@ -30,7 +30,8 @@ static void *grab(size_t count, size_t size) {
 
 static int allocate(batch *b, const decoder *d) {
     const model *m = b->m;
-    size_t n = (size_t)b->n, q = (size_t)(m->n_heads * m->head_dim), kv_dim = (size_t)(m->n_kv_heads * m->head_dim);
+    size_t n = (size_t)b->n, q = (size_t)m->n_heads * (size_t)m->head_dim;
+    size_t kv_dim = (size_t)m->n_kv_heads * (size_t)m->head_dim;
     size_t wide = q > (size_t)m->embedding ? q : (size_t)m->embedding;
     if (hsp_gqa_scratch(&d->attention, b->n, &b->scratch_bytes) != HSP_OK)
         return -1;
@@ -60,7 +61,7 @@ static void release(batch *b) {
 }
 
 static void pack_rows(const batch *b) {
-    size_t kv_dim = (size_t)(b->m->n_kv_heads * b->m->head_dim);
+    size_t kv_dim = (size_t)b->m->n_kv_heads * (size_t)b->m->head_dim;
 #pragma omp parallel for
     for (int32_t t = 0; t < b->n; t++) {
         char *row = b->rows + (size_t)t * (size_t)b->row_bytes;
@@ -70,7 +71,7 @@ static void pack_rows(const batch *b) {
 }
 
 static void attend_to_prefix(const batch *b, const decoder *d, int32_t token) {
-    size_t q = (size_t)(b->m->n_heads * b->m->head_dim), row = (size_t)b->row_bytes;
+    size_t q = (size_t)b->m->n_heads * (size_t)b->m->head_dim, row = (size_t)b->row_bytes;
     hsp_plane_view keys = {b->rows, row / 2, row, row, 1, 0}, values = keys;
     void *scratch = b->scratch + (size_t)omp_get_thread_num() * b->scratch_bytes;
     values.base = b->rows + row / 2;

@@ -36,6 +36,7 @@ static int read_tokens(tokenizer *tok, char *error, size_t error_bytes) {
     if (!tok->texts || !tok->types)
         return tokenizer__fail(tok->file, tokens_key, -1, error, error_bytes, "no memory for %lld tokens",
                                (long long)n);
+    memset(tok->types, TOKEN_NORMAL, (size_t)n); /* until read_types knows better */
     for (int64_t i = 0; i < n; i++)
         if (gguf_array_string(tok->file, tokens_key, i, &tok->texts[i]))
             return tokenizer__fail(tok->file, tokens_key, -1, error, error_bytes, "not an array of strings");
@@ -48,7 +49,6 @@ static int read_types(tokenizer *tok, char *error, size_t error_bytes) {
     if (n >= 0 && n != tok->n_tokens)
         return tokenizer__fail(tok->file, key, -1, error, error_bytes, "%lld types for %d tokens", (long long)n,
                                tok->n_tokens);
-    memset(tok->types, TOKEN_NORMAL, (size_t)tok->n_tokens);
     for (int64_t i = 0; i < n; i++) {
         if (gguf_array_int(tok->file, key, i, &type))
             return tokenizer__fail(tok->file, key, -1, error, error_bytes, "not an array of integers");

@@ -128,8 +128,8 @@ typedef struct hsp_config {
     int32_t max_queries;  /* queries of a request in one step, and new tokens of a request in one step */
 
     /* device layout: rows of all planes lie in blocks of block_rows rows, plane after plane inside a block, each block
-     * padded to a multiple of block_align bytes, itself a multiple of 4. block_rows 1: the planes of a row side by side;
-     * 64: the blocks FlashMLA reads */
+     * padded to a multiple of block_align bytes, itself a multiple of 4. block_rows 1: the planes of a row side by
+     * side; 64: the blocks FlashMLA reads */
     int32_t block_rows;
     int32_t block_align;
 
@@ -141,7 +141,7 @@ typedef struct hsp_config {
     int32_t policy; /* enum hsp_policy */
     uint64_t seed;  /* of HSP_RANDOM */
 
-    char backend[16];  /* "cpu", "ref"; see hsp_backend_info */
+    char backend[16];  /* "cpu", "ref", "cuda"; see hsp_backend_info */
     int32_t n_threads; /* threads of the cpu backend; 0: as many as the machine gives */
     uint32_t flags;    /* HSP_NO_IO */
 } hsp_config;
@@ -176,10 +176,11 @@ HSP_API int hsp_config_knob(int32_t index, hsp_knob *knob_out);
  */
 
 /* Bits of hsp_backend_desc.capabilities. */
-#define HSP_CAN_RUN       1u /* it can be opened on this machine */
-#define HSP_CAN_HOST_FILE 2u /* host rows may live in a file */
-#define HSP_CAN_GRAPH     4u /* calls may be captured into a CUDA graph */
-#define HSP_CAN_PARALLEL  8u /* n_threads is heeded */
+#define HSP_CAN_RUN       1u  /* it can be opened on this machine */
+#define HSP_CAN_HOST_FILE 2u  /* host rows may live in a file */
+#define HSP_CAN_GRAPH     4u  /* calls may be captured into a CUDA graph */
+#define HSP_CAN_PARALLEL  8u  /* n_threads is heeded */
+#define HSP_OWN_MEMORY    16u /* "device" memory is a GPU's: ordinary pointers must not be given to it */
 
 typedef struct hsp_backend_desc {
     size_t struct_size;    /* in: sizeof(hsp_backend_desc) */

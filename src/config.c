@@ -259,7 +259,7 @@ static int check_planes(const hsp_config *config, hsp__error *error) {
         return hsp__fail(error, HSP_ELIMIT, "n_planes is %d; it may be 1..%d", config->n_planes, HSP_MAX_PLANES);
     for (int32_t p = 0; p < config->n_planes; p++)
         if (config->plane_bytes[p] < 4 || config->plane_bytes[p] > 65536 || config->plane_bytes[p] % 4)
-            return hsp__fail(error, HSP_ELIMIT, "plane_bytes[%d] is %d; it may be a multiple of 4 in 4..65536", p,
+            return hsp__fail(error, HSP_ELIMIT, "plane_bytes[%d] is %d; it must be a multiple of 4 in 4..65536", p,
                              config->plane_bytes[p]);
     return HSP_OK;
 }
@@ -277,9 +277,10 @@ static int check_together(const hsp_config *config, hsp__error *error) {
         return hsp__fail(error, HSP_ELIMIT, "max_requests * (n_slots + ring_rows) is %lld; row ids reach to %d",
                          (long long)rows, INT32_MAX);
     if (config->host_row_align % 16)
-        return hsp__fail(error, HSP_ELIMIT, "host_row_align is %d; it may be a multiple of 16", config->host_row_align);
+        return hsp__fail(error, HSP_ELIMIT, "host_row_align is %d; it must be a multiple of 16",
+                         config->host_row_align);
     if (config->block_align % 4)
-        return hsp__fail(error, HSP_ELIMIT, "block_align is %d; it may be a multiple of 4", config->block_align);
+        return hsp__fail(error, HSP_ELIMIT, "block_align is %d; it must be a multiple of 4", config->block_align);
     if (config->flags & ~HSP_NO_IO)
         return hsp__fail(error, HSP_EINVAL, "flags is 0x%x; only HSP_NO_IO (0x%x) is known", config->flags, HSP_NO_IO);
     return HSP_OK;

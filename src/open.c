@@ -3,30 +3,32 @@
 #include "cache.h"
 #include "config.h"
 
-static int check(const hsp_config *config, const hsp__backend **backend_out, hsp__error *error) {
-    int status = hsp__config_check(config, error);
-    if (status != HSP_OK)
-        return status;
+/* The backend that will serve this config; NULL after writing why there is none. */
+static const hsp__backend *find_backend(const hsp_config *config, hsp__error *error) {
+    if (hsp__config_check(config, error) != HSP_OK)
+        return NULL;
     const hsp__backend *backend = hsp__backend_named(config->backend);
-    if (!backend)
-        return hsp__fail(error, HSP_EBACKEND, "there is no backend '%s'", config->backend);
+    if (!backend) {
+        hsp__fail(error, HSP_EBACKEND, "there is no backend '%s'", config->backend);
+        return NULL;
+    }
     uint32_t can = backend->capabilities();
     if (!(can & HSP_CAN_RUN)) {
         char why[112];
         backend->describe(why, sizeof why);
-        return hsp__fail(error, HSP_EBACKEND, "backend '%s' cannot run here: %s", config->backend, why);
+        hsp__fail(error, HSP_EBACKEND, "backend '%s' cannot run here: %s", config->backend, why);
+        return NULL;
     }
-    if (config->host_file[0] && !(can & HSP_CAN_HOST_FILE))
-        return hsp__fail(error, HSP_EUNSUPPORTED, "backend '%s' cannot keep rows in a file", config->backend);
-    *backend_out = backend;
-    return HSP_OK;
+    if (config->host_file[0] && !(can & HSP_CAN_HOST_FILE)) {
+        hsp__fail(error, HSP_EUNSUPPORTED, "backend '%s' cannot keep rows in a file", config->backend);
+        return NULL;
+    }
+    return backend;
 }
 
-/* Lay out a cache in the arena and set up all of its parts. `cache` is NULL while the arena counts; then `counted`
- * stands in for it. */
-static void lay_out(hsp_cache *cache, hsp_cache *counted, const hsp_config *config, const hsp__backend *backend,
-                    hsp__arena *arena, uint64_t *device_state_out) {
-    hsp_cache *c = cache ? cache : counted;
+/* Lay out a cache in the arena and set up all of its parts. While the arena counts, the cache is one on the stack. */
+static void lay_out(hsp_cache *c, const hsp_config *config, const hsp__backend *backend, hsp__arena *arena,
+                    uint64_t *device_state_out) {
     c->config = *config;
     hsp__layout_init(&c->layout, config, arena);
     hsp__host_pool_init(&c->pool, c->layout.n_pages, arena);
@@ -45,7 +47,7 @@ static size_t count(const hsp_config *config, const hsp__backend *backend, hsp_f
     hsp__arena arena = {0};
     hsp_cache counted = {0};
     hsp__carve(&arena, 1, sizeof counted);
-    lay_out(NULL, &counted, config, backend, &arena, &bytes->device_state);
+    lay_out(&counted, config, backend, &arena, &bytes->device_state);
     bytes->device_rows = counted.layout.device_bytes;
     bytes->host_rows = counted.layout.host_bytes;
     bytes->host_state = arena.used;
@@ -54,10 +56,9 @@ static size_t count(const hsp_config *config, const hsp__backend *backend, hsp_f
 
 int hsp_footprint(const hsp_config *config, hsp_footprint_bytes *bytes_out) {
     hsp__error *error = hsp__thread_error();
-    const hsp__backend *backend;
-    int status = check(config, &backend, error);
-    if (status != HSP_OK)
-        return status;
+    const hsp__backend *backend = find_backend(config, error);
+    if (!backend)
+        return error->status;
     if (!bytes_out || bytes_out->struct_size < sizeof *bytes_out)
         return hsp__fail(error, HSP_EINVAL, "footprint: set bytes_out->struct_size to its size");
     count(config, backend, bytes_out);
@@ -66,11 +67,10 @@ int hsp_footprint(const hsp_config *config, hsp_footprint_bytes *bytes_out) {
 
 int hsp_open(const hsp_config *config, hsp_cache **cache_out) {
     hsp__error *error = hsp__thread_error();
-    const hsp__backend *backend;
+    const hsp__backend *backend = find_backend(config, error);
     hsp_footprint_bytes bytes;
-    int status = check(config, &backend, error);
-    if (status != HSP_OK)
-        return status;
+    if (!backend)
+        return error->status;
     if (!cache_out)
         return hsp__fail(error, HSP_EINVAL, "open: cache_out must not be NULL");
     size_t size = count(config, backend, &bytes);
@@ -78,9 +78,9 @@ int hsp_open(const hsp_config *config, hsp_cache **cache_out) {
     if (!arena.base)
         return hsp__fail(error, HSP_ENOMEM, "open: cannot have %zu bytes of memory for the handle", size);
     hsp_cache *cache = hsp__carve(&arena, 1, sizeof *cache);
-    lay_out(cache, NULL, config, backend, &arena, &bytes.device_state);
+    lay_out(cache, config, backend, &arena, &bytes.device_state);
     cache->bytes = size;
-    status = backend->open(cache->self, error);
+    int status = backend->open(cache->self, error);
     if (status != HSP_OK) {
         hsp__free(cache, size);
         return status;

@@ -277,6 +277,7 @@ static int run_cases(const bench_options *o, emit_table *table) {
 
 static int check_options(const bench_options *o) {
     double most = 0;
+    int64_t turnover = o->slots + 2 * o->k; /* so many tokens, and there is always one that cannot be resident */
     for (int i = 0; i < o->misses.n; i++)
         most = fmax(most, o->misses.value[i]);
     if (o->json && o->csv)
@@ -284,10 +285,10 @@ static int check_options(const bench_options *o) {
     if (o->slots < o->k)
         return tool_fail(TOOL_BAD_INPUT, "--slots is %lld; it must be at least --k, %lld", (long long)o->slots,
                          (long long)o->k);
-    if (!o->sweep_context && o->context < (most > 0 ? o->slots + 2 * o->k : o->slots))
+    if (!o->sweep_context && o->context < (most > 0 ? turnover : o->slots))
         return tool_fail(TOOL_BAD_INPUT, "--context is %lld; these misses need --slots and twice --k, %lld",
-                         (long long)o->context, (long long)(o->slots + 2 * o->k));
-    return TOOL_OK;
+                         (long long)o->context, (long long)turnover);
+    return tool_check_backend(o->backend);
 }
 
 int bench_swap_in(int argc, char **argv) {

@@ -31,10 +31,15 @@ static int start_group(sweep *s, int c, int32_t layer) {
     int32_t *tokens = malloc((size_t)s->o->slots * sizeof *tokens);
     int32_t *selection = malloc((size_t)s->o->batch * k * sizeof *selection);
     s->selection[c][layer] = selection;
-    int code = tokens && selection ? TOOL_OK : tool_fail(TOOL_FAILED, "out of memory");
+    int code = TOOL_OK;
+    if (!tokens || !selection) {
+        free(tokens);
+        return tool_fail(TOOL_FAILED, "out of memory"); /* the selection is freed with the sweep */
+    }
     for (int32_t b = 0; code == TOOL_OK && b < s->o->batch; b++) {
         bench_trace trace;
-        if (bench_trace_init(&trace, (int32_t)k, (int32_t)s->o->slots, contexts[c], (uint64_t)(layer * 1000 + b)) != 0)
+        uint64_t seed = (uint64_t)layer * 1000 + (uint64_t)b;
+        if (bench_trace_init(&trace, (int32_t)k, (int32_t)s->o->slots, contexts[c], seed) != 0)
             code = tool_fail(TOOL_FAILED, "out of memory");
         else {
             bench_trace_warm(&trace, tokens);

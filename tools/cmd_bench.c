@@ -15,6 +15,13 @@ static const struct {
 };
 enum { N_BENCHES = sizeof benches / sizeof benches[0] };
 
+static int unknown(const char *word) {
+    const char *names[N_BENCHES];
+    for (int i = 0; i < N_BENCHES; i++)
+        names[i] = benches[i].name;
+    return tool_unknown("bench", word, names, N_BENCHES, "hisparse bench --help");
+}
+
 int cmd_bench(int argc, char **argv) {
     if (argc < 2)
         return tool_fail(TOOL_BAD_INPUT, "which bench? try hisparse bench --help");
@@ -32,5 +39,5 @@ int cmd_bench(int argc, char **argv) {
             argv[1] = name;
             return benches[i].function(argc - 1, argv + 1);
         }
-    return tool_fail(TOOL_BAD_INPUT, "there is no bench '%s'; try hisparse bench --help", argv[1]);
+    return unknown(argv[1]);
 }

@@ -47,7 +47,7 @@ static void print_text(void) {
     for (int32_t i = 0; next_backend(&i, &desc);) {
         printf("  %-8s %s: %s", desc.name, desc.capabilities & HSP_CAN_RUN ? "runs here" : "cannot run here",
                desc.detail);
-        for (int a = 0, n = 0; a < N_ABILITIES; a++)
+        for (int a = 0, n = 0; desc.capabilities & HSP_CAN_RUN && a < N_ABILITIES; a++)
             if (desc.capabilities & abilities[a].bit)
                 printf("%s%s", n++ ? ", " : "; can do: ", abilities[a].word);
         printf("\n");
@@ -66,7 +66,7 @@ static json_t *backend_json(const hsp_backend_desc *desc) {
     for (int a = 0; a < N_ABILITIES; a++)
         if (desc->capabilities & abilities[a].bit)
             json_array_append_new(can, json_string(abilities[a].word));
-    return json_pack("{s:s, s:b, s:s, s:o}", "name", desc->name, "runs", (int)(desc->capabilities & HSP_CAN_RUN),
+    return json_pack("{s:s, s:b, s:s, s:o}", "name", desc->name, "runs", (desc->capabilities & HSP_CAN_RUN) != 0,
                      "detail", desc->detail, "can", can);
 }
 

@@ -44,15 +44,6 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static int check_backend(const char *name) {
-    hsp_config config;
-    hsp_footprint_bytes bytes = {.struct_size = sizeof bytes};
-    hsp_config_init(&config, sizeof config);
-    if (hsp_config_set(&config, "backend", name) == HSP_OK && hsp_footprint(&config, &bytes) == HSP_OK)
-        return TOOL_OK;
-    return tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
-}
-
 static void show_progress(const verify_totals *totals, double seconds) {
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%" PRId64 " rounds, %" PRId64 " operations, %.0f s ", totals->rounds, totals->operations,
@@ -105,7 +96,7 @@ int cmd_verify(int argc, char **argv) {
     verify_totals totals = {0, 0, 0};
     tool_command_text(argc, argv, command, sizeof command);
     tool_options(options, "Run random operations on two backends and compare everything.", argc, argv, &o);
-    if (check_backend(o.backend) != TOOL_OK || check_backend(o.against) != TOOL_OK)
+    if (tool_check_backend(o.backend) != TOOL_OK || tool_check_backend(o.against) != TOOL_OK)
         return TOOL_BAD_INPUT;
     if (o.seed < 0)
         o.seed = (int64_t)time(NULL);

@@ -78,23 +78,13 @@ static int print_help(void) {
     return TOOL_OK;
 }
 
-/* Letters two words have in common, less those they do not: enough to tell four commands apart when one is misspelt. */
-static int likeness(const char *a, const char *b) {
-    int alike = 0;
-    for (const char *letter = a; *letter; letter++)
-        alike += strchr(b, *letter) != NULL;
-    return 2 * alike - (int)strlen(a) - (int)strlen(b) + (*a == *b);
-}
-
-static int unknown(const char *name) {
-    const command *nearest = &commands[0];
-    if (*name == '-')
-        return tool_fail(TOOL_BAD_INPUT, "there is no option '%s'; try hisparse --help", name);
-    for (int i = 1; i < N_COMMANDS; i++)
-        if (likeness(name, commands[i].name) > likeness(name, nearest->name))
-            nearest = &commands[i];
-    return tool_fail(TOOL_BAD_INPUT, "there is no command '%s'; did you mean '%s'? try hisparse --help", name,
-                     nearest->name);
+static int unknown(const char *word) {
+    const char *names[N_COMMANDS];
+    if (*word == '-')
+        return tool_fail(TOOL_BAD_INPUT, "there is no option '%s'; try hisparse --help", word);
+    for (int i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].name;
+    return tool_unknown("command", word, names, N_COMMANDS, "hisparse --help");
 }
 
 static int run(const command *c, int argc, char **argv) {

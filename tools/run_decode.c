@@ -33,6 +33,8 @@ int run_prefill(run *r) {
     decoder *both[2] = {r->d, r->check};
     const char *error;
     progress p = {r->n_prompt - 1, run_now(), 0, isatty(STDERR_FILENO)};
+    if (!r->options.json) /* without a terminal there is no bar, and nothing else to see for a while */
+        fprintf(stderr, "reading %d token%s\n", r->n_prompt, r->n_prompt == 1 ? "" : "s");
     int result = r->n_prompt < 2
                      ? 0
                      : decoder_prefill(both, r->check ? 2 : 1, r->prompt, r->n_prompt - 1, show_progress, &p, &error);

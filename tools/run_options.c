@@ -29,17 +29,17 @@ enum {
 };
 
 static const struct argp_option options_table[] = {
-    {"model", MODEL, "FILE", 0, "GGUF file of a Llama-architecture model", 0},
-    {"prompt-file", PROMPT_FILE, "FILE", 0, "text to go on from", 0},
-    {"prompt", PROMPT, "TEXT", 0, "the same, on the command line", 0},
+    {"model", MODEL, "FILE", 0, "a Llama-architecture GGUF file (required)", 0},
+    {"prompt-file", PROMPT_FILE, "FILE", 0, "file with the text to go on from (required, or --prompt)", 0},
+    {"prompt", PROMPT, "TEXT", 0, "text to go on from (required, or --prompt-file)", 0},
     {"context", CONTEXT, "TOKENS", 0,
      "prompt and generated tokens together (default: the model's); a longer text is cut", 0},
     {"max-tokens", MAX_TOKENS, "TOKENS", 0, "tokens to generate (default 64)", 0},
-    {"selector", SELECTOR, "NAME", 0, "who chooses the rows: quest", 0},
+    {"selector", SELECTOR, "NAME", 0, "who chooses the rows: quest (the only one, default)", 0},
     {"top-k", TOP_K, "TOKENS", 0, "tokens a layer attends to, a multiple of 64 (default 1024)", 0},
     {"slots", SLOTS, "ROWS", 0, "rows per layer kept on the device (default 2048)", 0},
-    {"policy", POLICY, "NAME", 0, "which slot a fetched row takes: lru, fifo, random, clock", 0},
-    {"backend", BACKEND, "NAME", 0, "cpu or ref", 0},
+    {"policy", POLICY, "NAME", 0, "which slot a fetched row takes: lru (default), fifo, random, clock", 0},
+    {"backend", BACKEND, "NAME", 0, "which backend keeps the rows: `hisparse info` lists them (default cpu)", 0},
     {"host-file", HOST_FILE, "FILE", 0, "keep the rows in this new file instead of memory", 0},
     {"threads", THREADS, "N", 0, "threads (default: all)", 0},
     {"temperature", TEMPERATURE, "T", 0, "0 takes the likeliest token (default), more draws", 0},
@@ -115,11 +115,16 @@ static error_t parse_text(int key, char *arg, struct argp_state *state, run_opti
 static error_t parse_end(struct argp_state *state, const run_options *o) {
     if (!o->model)
         argp_failure(state, TOOL_BAD_INPUT, 0, "--model is needed: a GGUF file");
-    if (!o->prompt == !o->prompt_file)
+    if (o->prompt && o->prompt_file)
+        argp_failure(state, TOOL_BAD_INPUT, 0, "only one of --prompt and --prompt-file may be given");
+    if (!o->prompt && !o->prompt_file)
         argp_failure(state, TOOL_BAD_INPUT, 0, "one of --prompt and --prompt-file is needed");
     if (o->top_k % HSP_ATTENTION_TILE)
-        argp_failure(state, TOOL_BAD_INPUT, 0, "--top-k is %d; it may be a multiple of %d", o->top_k,
+        argp_failure(state, TOOL_BAD_INPUT, 0, "--top-k is %d; it must be a multiple of %d", o->top_k,
                      HSP_ATTENTION_TILE);
+    if (o->cache.n_slots < o->top_k)
+        argp_failure(state, TOOL_BAD_INPUT, 0, "--slots is %d; it must be at least --top-k, %d", o->cache.n_slots,
+                     o->top_k);
     return 0;
 }
 
@@ -171,6 +176,8 @@ int run_parse(int argc, char **argv, run_options *options) {
     if (hsp_config_env(&options->cache) != HSP_OK)
         return tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
     if (argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
+        return TOOL_BAD_INPUT;
+    if (tool_check_backend(options->cache.backend) != TOOL_OK) /* here, for it may come from the environment */
         return TOOL_BAD_INPUT;
     options->cache.max_k = options->top_k;
     options->cache.n_threads = options->threads;

@@ -4,10 +4,11 @@
 #include "unicode.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything the table and the JSON say, computed once. */
+/* Everything the table and the JSON say, computed once. NAN: not measured, for Ctrl-C came first. */
 typedef struct summary {
     uint64_t device_bytes, resident_bytes, index_bytes;
     double prefill_rate, decode_rate, resident_rate;
@@ -16,7 +17,11 @@ typedef struct summary {
 } summary;
 
 static double rate(int32_t tokens, double seconds) {
-    return seconds > 0 ? tokens / seconds : 0;
+    return tokens > 0 && seconds > 0 ? tokens / seconds : NAN;
+}
+
+static double share(double part, double all) {
+    return all > 0 ? part / all : NAN;
 }
 
 static summary summarize(const run *r) {
@@ -27,13 +32,11 @@ static summary summarize(const run *r) {
     s.device_bytes = bytes.device_rows + bytes.device_state;
     s.resident_bytes = (uint64_t)r->m->n_layers * (uint64_t)r->max_total * (uint64_t)r->cached->row_bytes;
     s.index_bytes = (uint64_t)r->m->n_layers * r->d->page_stats_bytes;
-    s.prefill_rate = r->d->length ? rate(r->n_prompt - 1, r->prefill_seconds) : 0; /* 0: it was stopped */
+    s.prefill_rate = r->d->length ? rate(r->n_prompt - 1, r->prefill_seconds) : NAN; /* it was stopped */
     s.decode_rate = rate(r->d->step, r->decode_seconds);
-    s.resident_rate = r->check ? rate(r->check->step, r->resident_seconds) : 0;
-    if (r->decode_seconds > 0) {
-        s.dense_share = run_swap_seconds(r, 0, DECODER_DENSE_LAYERS) / r->decode_seconds;
-        s.sparse_share = run_swap_seconds(r, DECODER_DENSE_LAYERS, r->m->n_layers) / r->decode_seconds;
-    }
+    s.resident_rate = r->check ? rate(r->check->step, r->resident_seconds) : NAN;
+    s.dense_share = share(run_swap_seconds(r, 0, DECODER_DENSE_LAYERS), r->decode_seconds);
+    s.sparse_share = share(run_swap_seconds(r, DECODER_DENSE_LAYERS, r->m->n_layers), r->decode_seconds);
     for (int32_t layer = DECODER_DENSE_LAYERS; layer < r->m->n_layers; layer++) {
         hsp_counters c;
         hsp_layer_counters(kv_cache(r->cached), layer, &c);
@@ -49,6 +52,10 @@ static double percent(uint64_t part, uint64_t all) {
 
 static void print_difference(const run *r) {
     const run_difference *x = &r->difference;
+    if (r->d->step == 0) {
+        printf("not verified: stopped before the first step\n");
+        return;
+    }
     if (!x->found) {
         printf("verified: %d steps, every one of %d logits bit-identical to all-resident\n", r->d->step, r->m->vocab);
         return;
@@ -63,44 +70,65 @@ static void print_difference(const run *r) {
 }
 
 static void print_layers(const run *r) {
-    printf("\nlayer        hit   missed    hits  fetched bytes\n");
+    printf("\nlayer       hit %%  missed rows  hit rows  fetched bytes\n");
     for (int32_t layer = 0; layer < r->m->n_layers; layer++) {
         hsp_counters c;
         hsp_layer_counters(kv_cache(r->cached), layer, &c);
-        printf("%5d%s %8.2f%% %8llu %7llu %14llu\n", layer, layer < DECODER_DENSE_LAYERS ? " d" : "  ",
+        printf("%5d%s %9.2f %12llu %9llu %14llu\n", layer, layer < DECODER_DENSE_LAYERS ? " d" : "  ",
                percent(c.hits, c.hits + c.misses), (unsigned long long)c.misses, (unsigned long long)c.hits,
                (unsigned long long)c.fetched_bytes);
     }
     printf("d: dense, every token in chunks of %d\n", r->options.top_k);
 }
 
-static void print_table(const run *r, const summary *s) {
-    const run_options *o = &r->options;
-    double megabyte = 1e6;
-    if (r->n_prompt < r->n_prompt_in_file)
-        printf("prompt: the first %d of %lld tokens\n", r->n_prompt, (long long)r->n_prompt_in_file);
-    print_layers(r);
-    printf("\n%-28s %d prompt + %d generated, top-k %d, slots %d\n", "tokens", r->n_prompt, r->n_generated, o->top_k,
-           o->cache.n_slots);
-    printf("%-28s %.1f tokens/s (%.1f s)\n", "prefill", s->prefill_rate, r->prefill_seconds);
+/* What only steps can tell. */
+static void print_steps(const run *r, const summary *s) {
+    double fetched = (double)s->total.fetched_bytes / 1e6;
+    uint64_t rows = s->total.hits + s->total.misses;
     printf("%-28s %.2f tokens/s\n", "decode", s->decode_rate);
     if (r->check)
         printf("%-28s %.2f tokens/s (with the cache: %.3fx)\n", "decode, all resident", s->resident_rate,
-               s->resident_rate > 0 ? s->decode_rate / s->resident_rate : 0);
-    printf("%-28s %.2f%% of rows (%llu of %llu)\n", "hits", percent(s->total.hits, s->total.hits + s->total.misses),
-           (unsigned long long)s->total.hits, (unsigned long long)(s->total.hits + s->total.misses));
-    printf("%-28s %.1f MB, %.2f MB a token\n", "fetched", (double)s->total.fetched_bytes / megabyte,
-           r->d->step ? (double)s->total.fetched_bytes / megabyte / r->d->step : 0);
+               s->decode_rate / s->resident_rate);
+    printf("%-28s %.2f%% of rows (%llu of %llu)\n", "hits", percent(s->total.hits, rows),
+           (unsigned long long)s->total.hits, (unsigned long long)rows);
+    printf("%-28s %.1f MB, %.2f MB a token\n", "fetched", fetched, fetched / r->d->step);
     printf("%-28s %.2f%% of a step in selecting layers (%.1f%% hits), %.2f%% in dense ones\n", "swap-in",
            100 * s->sparse_share, percent(s->sparse.hits, s->sparse.hits + s->sparse.misses), 100 * s->dense_share);
-    printf("%-28s %.1f MB; all resident %.1f MB: %.2fx smaller\n", "KV on the device",
-           (double)s->device_bytes / megabyte, (double)s->resident_bytes / megabyte,
-           (double)s->resident_bytes / (double)s->device_bytes);
-    printf("%-28s %.1f MB, in both\n", "page statistics (Quest)", (double)s->index_bytes / megabyte);
+}
+
+static void print_memory(const run *r, const summary *s) {
+    double cached = (double)s->device_bytes, resident = (double)s->resident_bytes;
+    int shorter = r->max_total <= r->options.cache.n_slots + r->options.cache.ring_rows;
+    printf("%-28s %.1f MB; all resident %.1f MB: ", "KV on the device", cached / 1e6, resident / 1e6);
+    if (cached <= resident)
+        printf("%.2fx smaller\n", resident / cached);
+    else
+        printf("%.2fx larger%s\n", cached / resident, shorter ? ": the text is shorter than the slots" : "");
+    printf("%-28s %.1f MB, in both\n", "page statistics (Quest)", (double)s->index_bytes / 1e6);
+}
+
+static void print_table(const run *r, const summary *s) {
+    const run_options *o = &r->options;
+    if (r->n_prompt < r->n_prompt_in_file)
+        printf("prompt: the first %d of %lld tokens\n", r->n_prompt, (long long)r->n_prompt_in_file);
+    if (r->d->step > 0)
+        print_layers(r);
+    printf("\n%-28s %d prompt + %d generated, top-k %d, slots %d\n", "tokens", r->n_prompt, r->n_generated, o->top_k,
+           o->cache.n_slots);
+    if (!isnan(s->prefill_rate))
+        printf("%-28s %.1f tokens/s (%.1f s)\n", "prefill", s->prefill_rate, r->prefill_seconds);
+    if (r->d->step > 0)
+        print_steps(r, s);
+    print_memory(r, s);
     if (r->check)
         print_difference(r);
     if (r->stopped)
         printf("stopped by Ctrl-C after %d tokens\n", r->n_generated);
+}
+
+/* A number, or null for one that was not measured. */
+static json_t *measured_json(double number) {
+    return isnan(number) ? json_null() : json_real(number);
 }
 
 static json_t *layers_json(const run *r) {
@@ -119,6 +147,8 @@ static json_t *verify_json(const run *r) {
     const run_difference *x = &r->difference;
     if (!r->check)
         return json_null();
+    if (r->d->step == 0)
+        return json_pack("{s:n, s:i}", "identical", "steps", 0);
     if (!x->found)
         return json_pack("{s:b, s:i}", "identical", 1, "steps", r->d->step);
     return json_pack("{s:b, s:i, s:i, s:i, s:i}", "identical", 0, "step", x->step, "logit", x->vocab_entry, "layer",
@@ -149,11 +179,11 @@ static int print_json(const run *r, const summary *s) {
                   o->model, "backend", o->cache.backend, "prompt_tokens", r->n_prompt, "prompt_tokens_in_text",
                   (json_int_t)r->n_prompt_in_file, "generated_tokens", r->n_generated, "top_k", o->top_k, "slots",
                   o->cache.n_slots, "ops_target", hsp_ops_target(), "text", text_json(r), "stopped", r->stopped);
-    json_object_set_new(root, "prefill_tokens_per_second", json_real(s->prefill_rate));
-    json_object_set_new(root, "decode_tokens_per_second", json_real(s->decode_rate));
-    json_object_set_new(root, "resident_tokens_per_second", r->check ? json_real(s->resident_rate) : json_null());
-    json_object_set_new(root, "swap_in_share_selecting", json_real(s->sparse_share));
-    json_object_set_new(root, "swap_in_share_dense", json_real(s->dense_share));
+    json_object_set_new(root, "prefill_tokens_per_second", measured_json(s->prefill_rate));
+    json_object_set_new(root, "decode_tokens_per_second", measured_json(s->decode_rate));
+    json_object_set_new(root, "resident_tokens_per_second", measured_json(s->resident_rate));
+    json_object_set_new(root, "swap_in_share_selecting", measured_json(s->sparse_share));
+    json_object_set_new(root, "swap_in_share_dense", measured_json(s->dense_share));
     json_object_set_new(root, "hits", json_integer((json_int_t)s->total.hits));
     json_object_set_new(root, "misses", json_integer((json_int_t)s->total.misses));
     json_object_set_new(root, "fetched_bytes", json_integer((json_int_t)s->total.fetched_bytes));

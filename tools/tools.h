@@ -15,6 +15,14 @@ enum {
 /* "hisparse: " and the message to standard error; returns `code`. */
 int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Say that `word` is none of the n names: the one it is a misspelling of, or else all of them; returns the code.
+ * kind: "command"; help: the command that shows more. */
+int tool_unknown(const char *kind, const char *word, const char *const *names, int n, const char *help);
+
+/* TOOL_OK, or the code after saying that there is no such backend (and which there are), why it cannot run here, or
+ * that its memory is not the ordinary memory that the commands' own kernels read. */
+int tool_check_backend(const char *name);
+
 /* Set by Ctrl-C after tool_watch_interrupt; long loops look at it between steps and finish what they print. */
 extern volatile int tool_interrupted;
 void tool_watch_interrupt(void);

@@ -59,7 +59,7 @@ static void add_group(hsp__layout *layout, const hsp_config *config, int32_t anc
     int32_t size = group_size(config, anchor), g = layout->n_groups++;
     size_t stride = round_up(layout->host_row_stride * (size_t)size, (size_t)config->host_row_align);
     size_t page_bytes = stride * HSP_PAGE_TOKENS, period = pages_to_granule(page_bytes);
-    *run_align = *run_align / gcd(*run_align, period) * period;
+    *run_align = *run_align > period ? *run_align : period; /* powers of two: the larger is a multiple of both */
     if (layout->group) {
         layout->group[g] = (hsp__group){anchor, size, layout->host_bytes, stride};
         layout->group_first[g] = g ? layout->group_first[g - 1] + layout->group[g - 1].n_layers : 0;

@@ -77,7 +77,7 @@ static void clock_step(const hsp__recency *recency, uint8_t *selected, int32_t n
     uint32_t n = (uint32_t)recency->n_slots, hand = *recency->cursor;
     for (uint32_t slot = 0; slot < n; slot++)
         recency->order[slot] |= selected[slot];
-    for (int32_t n_victims = 0; n_victims < n_miss; hand = (hand + 1) % n) {
+    for (int32_t n_victims = 0; n_victims < n_miss; hand = hand + 1 < n ? hand + 1 : 0) {
         if (selected[hand])
             continue; /* in use now: its mark stays */
         if (recency->order[hand]) {

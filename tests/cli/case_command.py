@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command itself: help, version, misuse, and an output that cannot be written."""
 import os
+import re
+from pathlib import Path
 
 from harness import Skip
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_help(cli):
@@ -20,6 +24,8 @@ def test_no_command(cli):
 def test_misspelt_command(cli):
     cli.golden("misspelt_command", "verfy")
     cli.golden("misspelt_bench", "bnech")
+    cli.golden("unknown_command", "bogus")
+    cli.golden("misspelt_swap_in", "bench", "swapin")
     cli.golden("unknown_bench", "bench", "swap-out")
     cli.golden("no_bench", "bench")
 
@@ -32,9 +38,16 @@ def test_unknown_option(cli):
 
 
 def test_help_of_commands(cli):
-    for command in ("info", "verify", "bench"):
+    for command in ("run", "info", "verify", "bench"):
         cli.golden(f"help_{command}", command, "--help")
     cli.golden("help_bench_swap_in", "bench", "swap-in", "--help")
+
+
+def test_manual_has_every_option_of_run(cli):
+    manual = (ROOT / "man/hisparse.1").read_text().replace("\\-", "-").split(".SH OPTIONS OF RUN")[1].split(".SH")[0]
+    in_manual = re.findall(r"^\.TP\n\.BI? (--[a-z-]+)", manual, re.M)
+    in_help = re.findall(r"^      (--[a-z-]+)", cli.run("run", "--help").out, re.M)
+    cli.same(sorted(in_manual), sorted(o for o in in_help if o != "--usage"), "options")
 
 
 def test_full_disk(cli):

@@ -28,6 +28,15 @@ def test_json_lists_backends(cli):
     cli.same(info["version"], (ROOT / "VERSION").read_text().strip(), "version")
 
 
+def test_text_lists_backends(cli):
+    lines = cli.run("info").out.split("Backends\n")[1].split("\n\n")[0].splitlines()
+    backends = cli.run("info", "--json").json()["backends"]
+    cli.same(len(lines), len(backends), "backends")
+    for line, b in zip(lines, backends):
+        start = f"  {b['name']:<8} {'runs' if b['runs'] else 'cannot run'} here: {b['detail']}"
+        assert line.startswith(start) and (b["runs"] or line == start), (line, start)
+
+
 def test_text_lists_every_knob(cli):
     r = cli.run("info")
     cli.same(r.code, 0, "exit code")

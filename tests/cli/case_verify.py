@@ -46,7 +46,20 @@ def test_bounds(cli):
 
 
 def test_unknown_backend(cli):
-    cli.golden("verify_no_backend", "verify", "--backend", "tpu")
+    # Not a golden text: which backends there are depends on the build.
+    names = [b["name"] for b in cli.run("info", "--json").json()["backends"]]
+    for words in (("verify", "--backend", "tpu"), ("verify", "--against", "tpu"), ("bench", "swap-in", "--backend", "tpu")):
+        r = cli.run(*words)
+        cli.same((r.code, r.out), (2, ""), str(words))
+        cli.same(r.err, f"hisparse: there is no backend 'tpu'; there are {', '.join(names)}\n", str(words))
+
+
+def test_backends_that_cannot_run(cli):
+    for backend in cli.run("info", "--json").json()["backends"]:
+        if not backend["runs"]:
+            r = cli.run("verify", "--backend", backend["name"])
+            cli.same((r.code, r.out), (2, ""), backend["name"])
+            cli.same(r.err, f"hisparse: backend '{backend['name']}' cannot run here: {backend['detail']}\n")
 
 
 def test_time_limit(cli):

@@ -139,6 +139,16 @@ def short_prompts_and_wide_selections():
         out, _ = run("--model", plain_model(), "--prompt", prompt, "--max-tokens", "5", "--verify", "--ignore-eos",
                      "--threads", "1")
         assert b"verified: 5 steps" in out
+        assert b"x larger: the text is shorter than the slots\n" in out, out
+
+
+def reading_is_announced():
+    """A run that is not on a terminal shows nothing else until its first token; JSON is for programs."""
+    n = run_json(*usual())["prompt_tokens"]
+    out, err = run(*usual())
+    assert err == f"reading {n} tokens\n", err
+    assert b"\nlayer       hit %  missed rows  hit rows  fetched bytes\n" in out and b"x smaller\n" in out, out
+    assert run(*usual(), "--json")[1] == ""
 
 
 def metrics_sum_up():
@@ -175,8 +185,8 @@ def bad_model(data, *says):
 
 
 def missing_and_wrong_files():
-    refused(*usual("nowhere.gguf"), says=["--model", "nowhere.gguf", "No such file"])
-    refused(*usual("."), says=["--model", ".", "not a regular file"])
+    refused(*usual("nowhere.gguf"), says=["--model: nowhere.gguf: cannot be opened: No such file"])
+    refused(*usual("."), says=["--model: .: not a regular file"])
     refused(*usual(text_file("hello")), says=["prompt", "offset 0"])
     for path, why in (("nowhere", "No such file"), (".", "not a regular file"), ("/dev/null", "not a regular file")):
         refused("--model", plain_model(), "--prompt-file", path, says=["--prompt-file", path, why])
@@ -258,10 +268,10 @@ def wrong_metadata():
 def bad_options():
     for extra, *says in (
             (["--prompt", ""], "prompt", "empty"),
-            (["--top-k", "100"], "--top-k", "100", "64"),
+            (["--top-k", "100"], "--top-k is 100; it must be a multiple of 64"),
             (["--top-k", "0"], "--top-k", "'0'", "64.."),
-            (["--top-k", "128"], "n_slots", "64", "128"),
-            (["--slots", "63"], "n_slots", "63", "64"),
+            (["--top-k", "128"], "--slots is 64; it must be at least --top-k, 128"),
+            (["--slots", "63"], "--slots is 63; it must be at least --top-k, 64"),
             (["--slots", "100000"], "n_slots", "100000", "65535"),
             (["--slots", "many"], "n_slots", "many"),
             (["--context", "513"], "--context", "513", "512"),
@@ -272,16 +282,17 @@ def bad_options():
             (["--temperature", "nan"], "--temperature", "nan", "0..100"),
             (["--temperature", "-1"], "--temperature", "-1", "0..100"),
             (["--policy", "best"], "policy", "best", "lru"),
-            (["--backend", "abacus"], "backend", "abacus"),
+            (["--backend", "abacus"], "there is no backend 'abacus'; there are cpu, ref"),
             (["--selector", "mine"], "--selector", "mine", "quest"),
             (["--metrics-file", "nowhere/metrics"], "--metrics-file", "nowhere/metrics", "No such file"),
             (["--metrics-file", "."], "--metrics-file", "directory"),
             (["--host-file", "nowhere/rows"], "--host-file", "nowhere/rows", "No such file"),
-            (["--prompt-file", text_file("x")], "--prompt", "--prompt-file"),
+            (["--prompt-file", text_file("x")], "only one of --prompt and --prompt-file may be given"),
             (["surplus"], "surplus")):
         refused(*usual(), *extra, says=says)
-    refused("--model", plain_model(), says=["--prompt"])
+    refused("--model", plain_model(), says=["one of --prompt and --prompt-file is needed"])
     refused("--prompt", "x", says=["--model"])
+    refused(*usual(), env=dict(os.environ, HISPARSE_BACKEND="abacus"), says=["there is no backend 'abacus'"])
     refused(*usual(), env=dict(os.environ, HISPARSE_N_SLOT="5"), says=["HISPARSE_N_SLOT", "n_slots"])
     refused("--model", plain_model(), "--prompt-file", text_file(""), says=["empty"])
     refused(*usual(make("llama.gguf", "--vocab", "llama")), "--prompt", "", says=["empty"])
@@ -302,7 +313,7 @@ def full_disk():
         with open("/dev/full", "w") as full:
             _, err = run(*usual(), *extra, code=3, stdout=full)
             assert "No space left" in err or "cannot write" in err, err
-    refused(*usual(), "--metrics-file", "/dev/full", code=3, says=["--metrics-file", "/dev/full", "No space left"])
+    refused(*usual(), "--json", "--metrics-file", "/dev/full", code=3, says=["--metrics-file", "/dev/full", "No space left"])
 
 
 def closed_pipe():
@@ -355,14 +366,29 @@ def ctrl_c_in_prefill():
     args = [*endless()[:2], "--prompt-file", prompt, *DECODE]
     assert b"\nstopped by Ctrl-C after 0 tokens\n" in interrupted("m3", 0, *args)
     r = json.loads(interrupted("m4", 0, *args, "--json"))
-    assert r["stopped"] and r["generated_tokens"] == r["prefill_tokens_per_second"] == r["hits"] == 0, r
+    assert r["stopped"] and r["generated_tokens"] == r["hits"] == 0 and r["verify"] is None, r
     assert r["text"] == "" and lines_of("m4") == 0, r
 
 
+def ctrl_c_before_the_first_step_measures_nothing():
+    """Nothing was verified and nothing timed: neither form may say a number."""
+    prompt = text_file(TEXT * 1500)
+    args = [*endless()[:2], "--prompt-file", prompt, *DECODE, "--verify"]
+    out = interrupted("m5", 0, *args)
+    assert b"\nnot verified: stopped before the first step\nstopped by Ctrl-C after 0 tokens\n" in out, out
+    for never in (b"\nverified", b"tokens/s", b"hit", b"swap-in", b"fetched", b"nan"):
+        assert never not in out, out
+    r = json.loads(interrupted("m6", 0, *args, "--json"))
+    assert r["verify"] == {"identical": None, "steps": 0}, r
+    for name in ("prefill_tokens_per_second", "decode_tokens_per_second", "resident_tokens_per_second",
+                 "swap_in_share_selecting", "swap_in_share_dense"):
+        assert r[name] is None, (name, r)
+
+
 TESTS = [every_type_is_verified, json_has_every_field, text_is_the_same_everywhere, draws_follow_their_seed,
-         short_prompts_and_wide_selections, metrics_sum_up, long_prompts_are_cut, missing_and_wrong_files,
+         short_prompts_and_wide_selections, reading_is_announced, metrics_sum_up, long_prompts_are_cut, missing_and_wrong_files,
          truncated_models, hostile_bytes, wrong_metadata, bad_options, host_files_are_not_overwritten, full_disk,
-         closed_pipe, ctrl_c_in_decode, ctrl_c_in_prefill]
+         closed_pipe, ctrl_c_in_decode, ctrl_c_in_prefill, ctrl_c_before_the_first_step_measures_nothing]
 
 
 def main():
