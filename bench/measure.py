@@ -34,7 +34,8 @@ def main():
         "swap_in": ["bench", "swap-in", "--json"],
         "sweep_context": ["bench", "swap-in", "--sweep-context", "--json"],
     }
-    results = {"machine": machine(), "commit": commit, "date": datetime.date.today().isoformat()}
+    results = {"machine": machine(), "commit": commit, "date": datetime.date.today().isoformat(),
+               "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
     for name, arguments in commands.items():
         results[name] = {"command": "hisparse " + " ".join(arguments), "result": json.loads(output(hisparse, *arguments))}
     os.makedirs(os.path.join(ROOT, "bench", "results"), exist_ok=True)

@@ -2,12 +2,16 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS hisparse hisparse_ops EXPORT hisparse_targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET hisparse_cuda)
+  install(TARGETS hisparse_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 if(HISPARSE_TOOLS)
   install(TARGETS hisparse_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES man/hisparse.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 install(FILES include/hisparse.h include/hisparse_ops.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
+file(RELATIVE_PATH PREFIX_FROM_PC /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 foreach(name hisparse hisparse_ops)
   set(LIBRARY_NAME ${name})
   configure_file(cmake/library.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc @ONLY)
