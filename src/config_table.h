@@ -20,6 +20,6 @@ KNOB("huge_pages", huge_pages, CHOICE, "off", 0, 1, "off|on", "ask for 2 MiB pag
 KNOB("host_file", host_file, TEXT, "", 0, 1023, "", "path of a new file that holds the rows instead of memory")
 KNOB("policy", policy, CHOICE, "lru", 0, 3, "lru|fifo|random|clock", "which slot a fetched row takes")
 KNOB("seed", seed, UINT64, "0", 0, UINT64_MAX, "", "seed of the random policy")
-KNOB("backend", backend, TEXT, "cpu", 1, 15, "", "backend that runs the cache: cpu or ref")
+KNOB("backend", backend, TEXT, "cpu", 1, 15, "", "backend that runs the cache: cpu, ref or cuda")
 KNOB("n_threads", n_threads, INT32, "0", 0, 1024, "threads", "threads of the cpu backend; 0 takes what the machine gives")
 KNOB("no_io", flags, FLAG, "off", 0, HSP_NO_IO, "off|on", "oracle: fetch no bytes; attention reads garbage")

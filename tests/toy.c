@@ -9,6 +9,29 @@ static void *grab(size_t count, size_t size) {
     return memory;
 }
 
+static void *plain_alloc(size_t bytes) {
+    return grab(bytes, 1);
+}
+
+static void plain_read(void *to, const void *device, size_t bytes) {
+    memcpy(to, device, bytes);
+}
+
+static void plain_wait(void) {}
+
+const toy_device toy_plain_device = {plain_alloc, free, plain_read, plain_wait};
+
+const toy_device *toy_device_of(const char *backend) {
+    return strcmp(backend, "cuda") == 0 ? toy_cuda_device : &toy_plain_device;
+}
+
+/* A copy of `from` where the backend can read it. */
+static void *on_device(const toy *t, const void *from, size_t bytes) {
+    void *memory = t->device->alloc(bytes + 1);
+    memcpy(memory, from, bytes);
+    return memory;
+}
+
 static int in_same_group(const hsp_config *c, int a, int b) {
     return c->layer_group ? c->layer_group[a] == c->layer_group[b] : a == b;
 }
@@ -16,6 +39,7 @@ static int in_same_group(const hsp_config *c, int a, int b) {
 void toy_open(toy *t, const hsp_config *config) {
     memset(t, 0, sizeof *t);
     t->config = *config;
+    t->device = toy_device_of(config->backend);
     TOY_SAME("open", hsp_open(config, &t->cache), HSP_OK);
     for (int p = 0; p < config->n_planes; p++)
         t->row_bytes += config->plane_bytes[p];
@@ -154,8 +178,11 @@ static hsp_row_source source_at(const toy *t, const unsigned char *row) {
 static void fill_piece(toy *t, toy_request *q, int layer, int first, int n) {
     for (int i = 0; i < n; i++)
         write_row(t, q, layer, first + i);
-    hsp_row_source source = source_at(t, row_of(t, q, layer, first));
+    void *rows = on_device(t, row_of(t, q, layer, first), (size_t)n * (size_t)t->row_bytes);
+    hsp_row_source source = source_at(t, rows);
     TOY_SAME("fill", hsp_fill(t->cache, q->handle, layer + t->config.first_layer, first, n, &source, NULL), HSP_OK);
+    t->device->wait();
+    t->device->release(rows);
     q->counters.filled_rows += (uint64_t)n;
 }
 
@@ -185,7 +212,7 @@ int toy_fill(toy *t, int r, int n_tokens) {
 /* One buffer of new rows as an engine has it: [batch][rows_per_request] rows, poison where nothing is to be read. */
 static void append_layer(toy *t, int layer, int per_request) {
     size_t rows = (size_t)(t->batch * per_request) + 1;
-    unsigned char *buffer = grab(rows, (size_t)t->row_bytes);
+    unsigned char *buffer = t->device->alloc(rows * (size_t)t->row_bytes);
     memset(buffer, 0xee, rows * (size_t)t->row_bytes);
     for (int b = 0; b < t->batch; b++) {
         int r = t->batch_request[b];
@@ -200,7 +227,8 @@ static void append_layer(toy *t, int layer, int per_request) {
     }
     hsp_row_source source = source_at(t, buffer);
     TOY_SAME("append", hsp_append(t->cache, layer + t->config.first_layer, &source, per_request, NULL), HSP_OK);
-    free(buffer);
+    t->device->wait();
+    t->device->release(buffer);
 }
 
 int toy_step(toy *t, const int *rs, const int *n_new, int batch) {
@@ -358,7 +386,9 @@ static void check_row(const toy *t, const toy_request *q, int group, int token, 
             const hsp_plane_view *v = &view.plane[p];
             const char *got = (const char *)v->base + (size_t)(id / v->rows_per_block) * v->block_stride +
                               (size_t)(id % v->rows_per_block) * v->row_stride;
-            TOY_SAME("bytes of a row", memcmp(got, want, v->row_bytes), 0);
+            char row[65536];
+            t->device->read(row, got, v->row_bytes);
+            TOY_SAME("bytes of a row", memcmp(row, want, v->row_bytes), 0);
             want += v->row_bytes;
         }
     }
@@ -384,11 +414,12 @@ static void check_ids(const toy *t, const toy_request *q, int group, const int32
 
 int toy_swap_in(toy *t, int group, const int32_t *selection, int n_queries, int k) {
     int n = n_queries * k;
-    int32_t *ids = grab((size_t)(t->batch * n) + 1, sizeof *ids);
-    memset(ids, 0x55, ((size_t)(t->batch * n) + 1) * sizeof *ids);
+    size_t bytes = ((size_t)(t->batch * n) + 1) * sizeof(int32_t);
+    int32_t *ids = t->device->alloc(bytes), *chosen = on_device(t, selection, bytes - sizeof(int32_t));
+    memset(ids, 0x55, bytes);
     TOY_SAME("swap_in",
-             hsp_swap_in(t->cache, t->anchor[group] + t->config.first_layer, selection, n_queries, k, ids, NULL),
-             HSP_OK);
+             hsp_swap_in(t->cache, t->anchor[group] + t->config.first_layer, chosen, n_queries, k, ids, NULL), HSP_OK);
+    t->device->wait();
     for (int b = 0; b < t->batch; b++) {
         int r = t->batch_request[b];
         if (r < 0) {
@@ -400,14 +431,18 @@ int toy_swap_in(toy *t, int group, const int32_t *selection, int n_queries, int 
         check_ids(t, &t->request[r], group, selection + b * n, ids + b * n, n);
     }
     TOY_SAME("nothing written past the ids", ids[t->batch * n], 0x55555555);
-    free(ids);
+    t->device->release(ids);
+    t->device->release(chosen);
     return HSP_OK;
 }
 
 int toy_warm(toy *t, int r, int group, const int32_t *tokens, int n) {
     toy_request *q = &t->request[r];
     hsp_counters seen = {0};
-    TOY_SAME("warm", hsp_warm(t->cache, q->handle, t->anchor[group] + t->config.first_layer, tokens, n, NULL), HSP_OK);
+    int32_t *hot = on_device(t, tokens, (size_t)n * sizeof *hot);
+    TOY_SAME("warm", hsp_warm(t->cache, q->handle, t->anchor[group] + t->config.first_layer, hot, n, NULL), HSP_OK);
+    t->device->wait();
+    t->device->release(hot);
     recency_step(t, q, group, tokens, n, &seen);
     q->counters.warmed += seen.misses;
     return HSP_OK;

@@ -10,6 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The backend's device memory, as the toy needs it: buffers both sides can address, a look at rows, and waiting for
+ * work. Ordinary memory unless the backend is cuda. */
+typedef struct toy_device {
+    void *(*alloc)(size_t bytes); /* zeroed */
+    void (*release)(void *memory);
+    void (*read)(void *to, const void *device, size_t bytes);
+    void (*wait)(void);
+} toy_device;
+extern const toy_device toy_plain_device;
+extern const toy_device *const toy_cuda_device; /* NULL in a build without CUDA */
+const toy_device *toy_device_of(const char *backend);
+
 typedef struct toy_group {
     int *tag;   /* [n_slots] */
     int *order; /* [n_slots] */
@@ -26,6 +38,7 @@ typedef struct toy_request {
 typedef struct toy {
     hsp_config config;
     hsp_cache *cache;
+    const toy_device *device;
     int row_bytes, n_groups;
     int *group_of, *anchor; /* [n_layers], [n_groups] */
     toy_request *request;   /* [max_requests], in the order of admission, not of the library's slots */

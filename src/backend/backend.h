@@ -55,5 +55,7 @@ const hsp__backend *hsp__backend_at(int32_t index);
 const hsp__backend *hsp__backend_named(const char *name);
 
 extern const hsp__backend hsp__backend_ref, hsp__backend_cpu;
+/* The cuda backend of libhisparse_cuda.so, or one that only says why it cannot be had. */
+const hsp__backend *hsp__backend_cuda_load(void);
 
 #endif

@@ -134,28 +134,33 @@ static void recycled_pages_are_unreadable(void **state) {
 /* A follower whose append was forgotten must not show the ring of the slot's former owner. */
 static void forgotten_append_shows_nothing(void **state) {
     hsp_config c = small_config(*state);
-    int32_t group[3] = {0, 0, 0}, request, id, token = 0;
+    const toy_device *device = toy_device_of(*state);
+    int32_t group[3] = {0, 0, 0}, request, *id = device->alloc(4), *token = device->alloc(4);
     hsp_cache *cache;
-    unsigned char secret[152];
+    unsigned char *secret = device->alloc(152), row[20];
     hsp_row_source rows = {{secret, secret}, {0}};
     c.layer_group = group;
-    memset(secret, 0xab, sizeof secret);
+    memset(secret, 0xab, 152);
     assert_int_equal(hsp_open(&c, &cache), HSP_OK);
     for (int round = 0; round < 2; round++) {
         assert_int_equal(hsp_admit(cache, 100, &request), HSP_OK);
         assert_int_equal(hsp_step_begin(cache, &request, NULL, 1, NULL), HSP_OK);
         for (int layer = 0; layer < (round ? 1 : 3); layer++)
             assert_int_equal(hsp_append(cache, layer, &rows, 1, NULL), HSP_OK);
-        assert_int_equal(hsp_swap_in(cache, 0, &token, 1, 1, &id, NULL), HSP_OK);
+        assert_int_equal(hsp_swap_in(cache, 0, token, 1, 1, id, NULL), HSP_OK);
         if (round == 0)
             assert_int_equal(hsp_retire(cache, request), HSP_OK);
     }
     hsp_rows_view view = {.struct_size = sizeof view};
     assert_int_equal(hsp_rows(cache, 2, &view), HSP_OK);
-    const unsigned char *row = (const unsigned char *)view.plane[0].base + (size_t)id * view.plane[0].row_stride;
-    for (size_t i = 0; i < view.plane[0].row_bytes; i++)
+    device->wait();
+    device->read(row, (const char *)view.plane[0].base + (size_t)*id * view.plane[0].row_stride, sizeof row);
+    for (size_t i = 0; i < sizeof row; i++)
         assert_int_equal(row[i], 0);
     hsp_close(cache);
+    device->release(secret);
+    device->release(id);
+    device->release(token);
 }
 
 static void retire_in_a_step(void **state) {
@@ -236,7 +241,8 @@ static void refusals_change_nothing(void **state) {
     toy t;
     int rs[1] = {0};
     int32_t selection[31] = {0}, ids[31], twice[2], stranger[2], too_many[1] = {2};
-    unsigned char row[400] = {0};
+    const toy_device *device = toy_device_of(*state);
+    unsigned char *row = device->alloc(400);
     hsp_row_source rows = {{row, row}, {0}}, short_rows = {{row, row}, {19, 0}}, no_plane = {{row, NULL}, {0}};
     toy_open(&t, &c);
     assert_int_equal(toy_admit(&t, 0, 100), HSP_OK);
@@ -274,6 +280,7 @@ static void refusals_change_nothing(void **state) {
     assert_int_equal(hsp_step_begin(t.cache, &handle, NULL, 1, NULL), HSP_ESTATE);
     assert_non_null(strstr(hsp_last_error(t.cache), "layer 0 has 51 of the request's 52 rows"));
     toy_close(&t);
+    device->release(row);
 }
 
 static void warmed_rows_hit(void **state) {

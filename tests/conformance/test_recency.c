@@ -19,11 +19,15 @@ static int read_list(const json_t *step, const char *key, int32_t *out) {
     return n;
 }
 
+static const toy_device *device;
+
 static void fill_to(hsp_cache *cache, int32_t request, int32_t *length, int32_t want) {
-    static const int32_t zero[MOST];
-    hsp_row_source rows = {{zero}, {4}};
-    for (; *length < want; ++*length)
-        assert_int_equal(hsp_fill(cache, request, 0, *length, 1, &rows, NULL), HSP_OK);
+    hsp_row_source rows = {{device->alloc(4 * (size_t)want)}, {4}};
+    if (*length < want)
+        assert_int_equal(hsp_fill(cache, request, 0, *length, want - *length, &rows, NULL), HSP_OK);
+    *length = want > *length ? want : *length;
+    device->wait();
+    device->release((void *)(uintptr_t)rows.plane[0]);
 }
 
 /* What the step fetched and where: tags that changed, in the order in which the selection names them. */
@@ -42,12 +46,14 @@ static void check_fetched(const json_t *step, const int32_t *before, const int32
 }
 
 static void run_step(hsp_cache *cache, int32_t request, const json_t *step, int n_slots, int32_t *length) {
-    int32_t selection[MOST], want[MOST], ids[MOST], before[MOST], tags[MOST], order[MOST], first_id, none = 0;
+    int32_t *selection = device->alloc(4 * MOST), *ids = device->alloc(4 * MOST), want[MOST], before[MOST], tags[MOST],
+            order[MOST], first_id, none = 0;
     int k = read_list(step, "selection", selection);
     fill_to(cache, request, length, (int32_t)json_integer_value(json_object_get(step, "length")));
     hsp_resident(cache, request, 0, before, NULL, NULL, NULL);
     assert_int_equal(hsp_step_begin(cache, &request, &none, 1, NULL), HSP_OK);
     assert_int_equal(hsp_swap_in(cache, 0, selection, 1, k, ids, NULL), HSP_OK);
+    device->wait();
     hsp_resident(cache, request, 0, tags, order, NULL, &first_id);
     assert_int_equal(read_list(step, "slots", want), k);
     for (int e = 0; e < k; e++)
@@ -57,6 +63,8 @@ static void run_step(hsp_cache *cache, int32_t request, const json_t *step, int 
     assert_memory_equal(order, want, (size_t)n_slots * sizeof *want);
     assert_int_equal(read_list(step, "tags", want), n_slots);
     assert_memory_equal(tags, want, (size_t)n_slots * sizeof *want);
+    device->release(selection);
+    device->release(ids);
 }
 
 /* Longest selection and context of a case, so that the cache fits it. */
@@ -72,6 +80,8 @@ static void measure(const json_t *steps, int32_t *k, int32_t *context) {
 }
 
 static void golden_cases(void **state) {
+    need_backend(*state);
+    device = toy_device_of(*state);
     json_error_t error;
     json_t *root = json_load_file(GOLDEN, 0, &error), *one;
     size_t i, j;

@@ -76,9 +76,9 @@ static void a_full_disk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ON_EVERY_BACKEND(every_allocation_of_open),
-        ON_EVERY_BACKEND(nothing_allocates_after_open),
-        ON_EVERY_BACKEND(a_full_disk),
+        ON_PLAIN_BACKENDS(every_allocation_of_open),
+        ON_PLAIN_BACKENDS(nothing_allocates_after_open),
+        ON_PLAIN_BACKENDS(a_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

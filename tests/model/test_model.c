@@ -13,6 +13,7 @@ static uint32_t generator(chooser *c, uint32_t n) {
 }
 
 static void random_operations(void **state) {
+    need_backend(*state);
     for (uint64_t run = 0; run < 250; run++) {
         uint64_t seed = first_seed + run;
         chooser c = {generator, &seed};

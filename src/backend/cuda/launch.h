@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host side of the backend asks of the kernels. All launches are asynchronous and may be captured. */
+#ifndef HSP_CUDA_LAUNCH_H
+#define HSP_CUDA_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+
+#include "params.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Launch a kernel whose one argument is a struct. parts: blocks of a cluster. */
+cudaError_t hsp__cuda_launch(const void *kernel, int blocks, int threads, int parts, int shared_bytes,
+                             const void *params, cudaStream_t stream);
+/* Allow a kernel its shared memory. */
+cudaError_t hsp__cuda_prepare(const void *kernel, int shared_bytes);
+
+/* LRU, up to 8192 entries and slots; parts: blocks a request, a power of two up to HSP__CUDA_MOST_PARTS. */
+int hsp__cuda_swap_in_fits(int policy, int n, int n_slots);
+cudaError_t hsp__cuda_swap_in_prepare(void);
+cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int batch, int parts, cudaStream_t stream);
+
+/* Anything else; needs scratch of so many words an entry of the batch. */
+cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, int batch, cudaStream_t stream);
+uint64_t hsp__cuda_swap_in_big_words(int n_slots);
+
+cudaError_t hsp__cuda_append_launch(const hsp__cuda_write *p, int batch, cudaStream_t stream);
+cudaError_t hsp__cuda_fill_launch(const hsp__cuda_write *p, cudaStream_t stream);
+
+/* A new request in a slot: nothing resident, nothing written, ring cleared, counters at zero. */
+cudaError_t hsp__cuda_admit_launch(const hsp__cuda_admit *p, cudaStream_t stream);
+/* Add the counters of a request that goes to those of its groups. */
+cudaError_t hsp__cuda_retire_launch(const hsp__cuda_admit *p, cudaStream_t stream);
+/* Forget tokens n_tokens and later; tags only when they reach that far (with_tags). */
+cudaError_t hsp__cuda_truncate_launch(const hsp__cuda_admit *p, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
