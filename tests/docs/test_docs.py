@@ -58,6 +58,11 @@ def readme_code():
     return [line for line in block.splitlines() if line.strip() and re.sub(r"\s+", " ", line.strip()) not in have]
 
 
+def measured():
+    """The pages that hold measurements have some."""
+    return [name for name in (os.path.join("docs", "results.md"), "README.md") if "| decode |" not in read(name)]
+
+
 def generated(build):
     made = subprocess.run([os.path.join(build, "bin", "hisparse"), "info", "--markdown"], stdout=subprocess.PIPE)
     return [] if made.stdout.decode() == read("docs", "config.md") else ["docs/config.md: run `make docs`"]
@@ -68,7 +73,7 @@ def main():
     checks = [("paths in documents exist", dead_paths()), ("tests named for cases exist", missing_tests()),
               ("example hello runs", example(build, "hello", "token 999: row id 1 holds 999", "token -1: no row")),
               ("example decode_loop runs", example(build, "decode_loop", "20 steps")),
-              ("README's C is examples/hello.c", readme_code())]
+              ("README's C is examples/hello.c", readme_code()), ("results are there", measured())]
     if os.path.exists(os.path.join(build, "bin", "hisparse")):
         checks.append(("docs/config.md is up to date", generated(build)))
     for number, (what, bad) in enumerate(checks, 1):
