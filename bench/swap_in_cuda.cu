@@ -37,7 +37,7 @@
 
 enum { K = 2048, SLOTS = 4096, ROW = 656, LAYERS = 4, STEPS = 12 };
 
-/* ------------------------------------------------------------------------------------------------------- kernels -- */
+/* ------------------------------------------------------------------------------------------------------ kernels -- */
 
 /* Every 8-byte word of a row tells request, layer, token and place. */
 __host__ __device__ static uint64_t word_of(uint32_t request, uint32_t layer, uint32_t token, uint32_t word) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(1024)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- bench -- */
+/* -------------------------------------------------------------------------------------------------------- bench -- */
 
 static cudaStream_t stream;
 static cudaEvent_t before_event, after_event;

@@ -86,7 +86,7 @@ enum hsp_status {
 HSP_API const char *hsp_status_name(int status);
 HSP_API const char *hsp_status_text(int status);
 
-/* -------------------------------------------------------------------------------------------------------- config -- */
+/* ------------------------------------------------------------------------------------------------------- config -- */
 
 #define HSP_MAX_PLANES  4  /* planes of a row */
 #define HSP_PAGE_TOKENS 64 /* tokens of a page of host memory */
@@ -146,8 +146,7 @@ typedef struct hsp_config {
     uint32_t flags;    /* HSP_NO_IO */
 } hsp_config;
 
-/* Set struct_size and every default. `struct_size` is sizeof(hsp_config) of the caller: hsp_config_init(&c, sizeof c).
- */
+/* Set struct_size and every default. struct_size: sizeof(hsp_config) of the caller, hsp_config_init(&c, sizeof c). */
 HSP_API void hsp_config_init(hsp_config *config, size_t struct_size);
 
 /* Set one knob from text, as the command line and the environment do: hsp_config_set(&c, "n_slots", "4096").
@@ -158,7 +157,7 @@ HSP_API int hsp_config_set(hsp_config *config, const char *key, const char *valu
  * error, so that a misspelt one is noticed. Nothing else in the library reads the environment. */
 HSP_API int hsp_config_env(hsp_config *config);
 
-/* Description of a knob. Pointers are static. */
+/* Description of a knob. Texts are static, but for bounds, which lives until the thread's next hsp_config_knob. */
 typedef struct hsp_knob {
     size_t struct_size;        /* in: sizeof(hsp_knob) */
     const char *key;           /* "n_slots" */
@@ -172,8 +171,7 @@ typedef struct hsp_knob {
 /* Knob number `index`, counted from 0; HSP_ELIMIT past the last. */
 HSP_API int hsp_config_knob(int32_t index, hsp_knob *knob_out);
 
-/* ------------------------------------------------------------------------------------------------------- backends --
- */
+/* ----------------------------------------------------------------------------------------------------- backends -- */
 
 /* Bits of hsp_backend_desc.capabilities. */
 #define HSP_CAN_RUN       1u  /* it can be opened on this machine */
@@ -186,14 +184,13 @@ typedef struct hsp_backend_desc {
     size_t struct_size;    /* in: sizeof(hsp_backend_desc) */
     char name[16];         /* for hsp_config.backend */
     char detail[112];      /* what it runs on ("avx512 copies"), or why it cannot run */
-    uint32_t capabilities; /* HSP_CAN_* */
+    uint32_t capabilities; /* HSP_CAN_*, HSP_OWN_MEMORY */
 } hsp_backend_desc;
 
 /* Backend number `index`, counted from 0; HSP_ELIMIT past the last. */
 HSP_API int hsp_backend_info(int32_t index, hsp_backend_desc *desc_out);
 
-/* -------------------------------------------------------------------------------------------------- open and close --
- */
+/* ----------------------------------------------------------------------------------------------- open and close -- */
 
 typedef struct hsp_cache hsp_cache;
 
@@ -222,8 +219,7 @@ HSP_API void hsp_close(hsp_cache *cache);
  * Never NULL; valid until the next failing call. */
 HSP_API const char *hsp_last_error(const hsp_cache *cache);
 
-/* ------------------------------------------------------------------------------------------------------- requests --
- */
+/* ----------------------------------------------------------------------------------------------------- requests -- */
 
 /* Take a request slot and the host pages for `max_tokens` tokens, so that growth can never fail later.
  * request_out: handle for the other calls, non-negative; a handle is not reused for 32768 admissions of its slot.
@@ -269,8 +265,7 @@ HSP_API int hsp_warm(hsp_cache *cache, int32_t request, int32_t layer, const int
 HSP_API int hsp_read(hsp_cache *cache, int32_t request, int32_t layer, int32_t first, int32_t n_tokens,
                      const hsp_row_sink *rows_out);
 
-/* ----------------------------------------------------------------------------------------------------------- step --
- */
+/* --------------------------------------------------------------------------------------------------------- step -- */
 
 /* Begin a step. Outside a captured graph.
  * requests: int32 [batch], caller memory; -1 is padding: such entries touch nothing and get -1. No request twice.
@@ -317,8 +312,7 @@ typedef struct hsp_rows_view {
 /* What an attention kernel needs to read a layer's rows. The same for the life of the cache. */
 HSP_API int hsp_rows(hsp_cache *cache, int32_t layer, hsp_rows_view *view_out);
 
-/* ------------------------------------------------------------------------------------------------------ inspection --
- */
+/* --------------------------------------------------------------------------------------------------- inspection -- */
 
 /* Counters since open or hsp_stats_reset. hits + misses + invalid + none = entries of all selections. */
 typedef struct hsp_counters {
@@ -327,7 +321,8 @@ typedef struct hsp_counters {
     uint64_t invalid; /* entries outside the rows written */
     uint64_t none;    /* entries of -1 in entries of the batch that are not padding */
     uint64_t warmed;  /* rows fetched by hsp_warm */
-    uint64_t fetched_bytes; /* host to device, by swap-in and warm, all layers of the group */
+    uint64_t fetched_bytes; /* host to device, by swap-in and warm, all layers of the group; with HSP_NO_IO what it
+                               would have been */
     uint64_t appended_rows; /* rows written by hsp_append, one layer each */
     uint64_t filled_rows;   /* rows written by hsp_fill, one layer each */
 } hsp_counters;

@@ -56,8 +56,7 @@ static int check_source(hsp_cache *cache, const hsp_row_source *rows, const char
     return HSP_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- requests --
- */
+/* ----------------------------------------------------------------------------------------------------- requests -- */
 
 int hsp_admit(hsp_cache *cache, int32_t max_tokens, int32_t *request_out) {
     int32_t handle, slot;
@@ -147,8 +146,7 @@ int hsp_read(hsp_cache *cache, int32_t request, int32_t layer, int32_t first, in
     return cache->backend->read(cache->self, slot, local, first, n_tokens, rows_out, &cache->error);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- step --
- */
+/* --------------------------------------------------------------------------------------------------------- step -- */
 
 int hsp_step_begin(hsp_cache *cache, const int32_t *requests, const int32_t *n_new, int32_t batch, void *stream) {
     CHECK_CACHE(cache);
@@ -240,8 +238,7 @@ int hsp_rows(hsp_cache *cache, int32_t layer, hsp_rows_view *view_out) {
     return HSP_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------- inspection --
- */
+/* --------------------------------------------------------------------------------------------------- inspection -- */
 
 int hsp_stats(hsp_cache *cache, hsp_stats_view *stats_out) {
     hsp_counters total;

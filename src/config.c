@@ -30,8 +30,7 @@ static const knob knobs[] = {
 #undef KNOB
 enum { N_KNOBS = sizeof knobs / sizeof knobs[0] };
 
-/* -------------------------------------------------------------------------------------------------------- parsing --
- */
+/* ------------------------------------------------------------------------------------------------------ parsing -- */
 
 static int parse_number(const char *text, uint64_t most, int64_t *signed_out, uint64_t *unsigned_out) {
     char *end;
@@ -129,8 +128,7 @@ static int set_knob(const knob *k, hsp_config *config, const char *value, hsp__e
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- by name --
- */
+/* ------------------------------------------------------------------------------------------------------ by name -- */
 
 /* Letters to insert, delete or replace, counted along one row of the usual table. */
 static int distance(const char *a, const char *b) {
@@ -234,8 +232,7 @@ int hsp_config_knob(int32_t index, hsp_knob *knob_out) {
     return HSP_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- checking --
- */
+/* ----------------------------------------------------------------------------------------------------- checking -- */
 
 static int check_bounds(const knob *k, const hsp_config *config, hsp__error *error) {
     const char *field = (const char *)config + k->offset;

@@ -260,8 +260,7 @@ int toy_step(toy *t, const int *rs, const int *n_new, int batch) {
     return HSP_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- recency, as lists --
- */
+/* -------------------------------------------------------------------------------------------- recency, as lists -- */
 
 static void move_to_end(int *list, int n, int value) {
     int i = 0;
@@ -448,8 +447,7 @@ int toy_warm(toy *t, int r, int group, const int32_t *tokens, int n) {
     return HSP_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- checks --
- */
+/* ------------------------------------------------------------------------------------------------------- checks -- */
 
 static void check_host_rows(toy *t, const toy_request *q) {
     unsigned char *rows = grab((size_t)q->length + 1, (size_t)t->row_bytes);

@@ -63,8 +63,7 @@ static const tool_option options[] = {
     {NULL, TOOL_FLAG, 0, 0, 0, NULL, NULL},
 };
 
-/* ------------------------------------------------------------------------------------------------------------ setup --
- */
+/* -------------------------------------------------------------------------------------------------------- setup -- */
 
 /* Memory as the library takes it for rows: aligned to 2 MiB, in small pages unless huge ones are asked for. */
 static char *row_memory(const bench_options *o, int64_t n_rows) {

@@ -6,8 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---------------------------------------------------------------------------------------------------------- trace --
- */
+/* -------------------------------------------------------------------------------------------------------- trace -- */
 
 /* `left` of a token that is selected now, and of one that never was. */
 #define SELECTED INT64_MAX
@@ -73,8 +72,7 @@ void bench_trace_step(bench_trace *trace, int32_t n_fresh) {
         swap(&selection[rows_below(&trace->random, trace->k)], &selection[rows_below(&trace->random, trace->k)]);
 }
 
-/* -------------------------------------------------------------------------------------------------------- samples --
- */
+/* ------------------------------------------------------------------------------------------------------ samples -- */
 
 double bench_now_us(void) {
     struct timespec now;

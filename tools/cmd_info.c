@@ -37,8 +37,7 @@ static int next_knob(int32_t *index, hsp_knob *knob) {
     return hsp_config_knob((*index)++, knob) == HSP_OK;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- text --
- */
+/* --------------------------------------------------------------------------------------------------------- text -- */
 
 static void print_text(void) {
     hsp_backend_desc desc;
@@ -58,8 +57,7 @@ static void print_text(void) {
                knob.bounds, *knob.unit ? knob.unit : "-", knob.help);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- JSON --
- */
+/* --------------------------------------------------------------------------------------------------------- JSON -- */
 
 static json_t *backend_json(const hsp_backend_desc *desc) {
     json_t *can = json_array();
@@ -87,8 +85,7 @@ static void print_json(void) {
     json_decref(all);
 }
 
-/* ------------------------------------------------------------------------------------------------------- markdown --
- */
+/* ----------------------------------------------------------------------------------------------------- markdown -- */
 
 /* Options of `hisparse run` that set a knob. */
 static const struct {

@@ -32,8 +32,7 @@ void emit_free(emit_table *table) {
     table->n_rows = 0;
 }
 
-/* -------------------------------------------------------------------------------------------------- circumstances --
- */
+/* ------------------------------------------------------------------------------------------------ circumstances -- */
 
 static void cpu_model(char *text, size_t bytes) {
     FILE *file = fopen("/proc/cpuinfo", "re");
@@ -63,8 +62,7 @@ static const char *compiler(void) {
 #endif
 }
 
-/* ---------------------------------------------------------------------------------------------------------- forms --
- */
+/* -------------------------------------------------------------------------------------------------------- forms -- */
 
 /* "resolve" in "us" is resolve_us; "rate" in "GB/s" is rate_gb_s. */
 static void column_key(const emit_column *column, char *key, size_t bytes) {

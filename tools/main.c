@@ -26,8 +26,7 @@ static const command commands[] = {
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-/* ---------------------------------------------------------------------------------------------------------- shared --
- */
+/* ------------------------------------------------------------------------------------------------------- shared -- */
 
 int tool_fail(int code, const char *format, ...) {
     va_list arguments;
@@ -65,8 +64,7 @@ static void close_output(void) {
     _exit(TOOL_FAILED);
 }
 
-/* --------------------------------------------------------------------------------------------------------- command --
- */
+/* ------------------------------------------------------------------------------------------------------ command -- */
 
 static int print_help(void) {
     printf("Usage: hisparse COMMAND [OPTION...]\n\n"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------------------------------- prefill -- */
+/* ------------------------------------------------------------------------------------------------------ prefill -- */
 
 typedef struct progress {
     int32_t tokens;
@@ -45,7 +45,7 @@ int run_prefill(run *r) {
     return result < 0 ? tool_fail(TOOL_FAILED, "prefill: %s", error) : 0;
 }
 
-/* -------------------------------------------------------------------------------------------------------- decode -- */
+/* ------------------------------------------------------------------------------------------------------- decode -- */
 
 /* Keep the bytes of a token and, unless JSON was asked for, show them. */
 static int take_token(run *r, int32_t token) {

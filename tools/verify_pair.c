@@ -47,8 +47,7 @@ int verify_anchor(const verify_pair *p, int32_t layer) {
     return anchor;
 }
 
-/* -------------------------------------------------------------------------------------------------- open and close --
- */
+/* ----------------------------------------------------------------------------------------------- open and close -- */
 
 static int open_side(verify_pair *p, int side, const char *name, int32_t n_threads, const char *file) {
     hsp_config config = p->config;
@@ -81,8 +80,7 @@ void verify_close(verify_pair *p) {
         free(p->request[r].rows);
 }
 
-/* ------------------------------------------------------------------------------------------------------- requests --
- */
+/* ----------------------------------------------------------------------------------------------------- requests -- */
 
 void verify_admit(verify_pair *p, int r, int32_t max_tokens) {
     verify_request *q = &p->request[r];
@@ -150,8 +148,7 @@ void verify_warm(verify_pair *p, int r, int32_t layer, const int32_t *tokens, in
          hsp_warm(p->cache[1], handle, number, tokens, n_tokens, NULL));
 }
 
-/* ----------------------------------------------------------------------------------------------------------- step --
- */
+/* --------------------------------------------------------------------------------------------------------- step -- */
 
 int verify_step(verify_pair *p, const int32_t *requests, const int32_t *n_new, int32_t batch) {
     int32_t handle[VERIFY_BATCH + 1] = {0};

@@ -88,8 +88,7 @@ static int open_pair(round_state *s, const char *const names[2]) {
     return verify_open(&s->pair, names, n_threads, files);
 }
 
-/* -------------------------------------------------------------------------------------------------------- choices --
- */
+/* ------------------------------------------------------------------------------------------------------ choices -- */
 
 /* A live request, or -1. */
 static int pick_live(round_state *s) {
@@ -140,8 +139,7 @@ static int32_t *random_tokens(round_state *s, const int *requests, int32_t n_req
     return tokens;
 }
 
-/* ----------------------------------------------------------------------------------------------------- operations --
- */
+/* --------------------------------------------------------------------------------------------------- operations -- */
 
 /* Fill all layers up to the same token, in two pieces; now and then one is left for the next time. */
 static void random_fill(round_state *s, int r, int32_t target) {

@@ -40,8 +40,7 @@ static void describe(char *detail, size_t bytes) {
         snprintf(detail, bytes, "%s", properties.name);
 }
 
-/* ----------------------------------------------------------------------------------------------------- allocation --
- */
+/* --------------------------------------------------------------------------------------------------- allocation -- */
 
 static int needs_big_kernel(const hsp__cuda *cuda) {
     return !hsp__cuda_swap_in_fits(cuda->config->policy, cuda->layout->n_slots, cuda->layout->n_slots);
@@ -75,8 +74,7 @@ static void *carve(const hsp__open_args *args, hsp__arena *arena, uint64_t *devi
     return self;
 }
 
-/* ------------------------------------------------------------------------------------------------------- requests --
- */
+/* ----------------------------------------------------------------------------------------------------- requests -- */
 
 static int admit(void *self, int32_t slot, const int32_t *pages, int32_t n_pages, hsp__error *error) {
     hsp__cuda *cuda = self;
@@ -121,8 +119,7 @@ static int fill(void *self, int32_t slot, int32_t layer, int32_t first, int32_t 
     return hsp__cuda_check(cuda, hsp__cuda_fill_launch(&p, stream), "fill", error);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- step --
- */
+/* --------------------------------------------------------------------------------------------------------- step -- */
 
 static int step_begin(void *self, const int32_t *slots, const int32_t *first, const int32_t *n_new, int32_t batch,
                       void *stream, hsp__error *error) {
@@ -196,8 +193,7 @@ static int swap_in(void *self, int32_t group, const int32_t *selection, int32_t 
     return swap(cuda, &p, cuda->batch, error, "swap_in");
 }
 
-/* ----------------------------------------------------------------------------------------------------- inspection --
- */
+/* --------------------------------------------------------------------------------------------------- inspection -- */
 
 static int finish(hsp__cuda *cuda, const char *what, hsp__error *error) {
     return hsp__cuda_check(cuda, cudaStreamSynchronize(cuda->stream), what, error);

@@ -49,7 +49,7 @@ static __device__ __forceinline__ int entry_of(int per_thread, int i) {
     return threadIdx.x * per_thread + i;
 }
 
-/* ------------------------------------------------------------------------------------------------------- loading -- */
+/* ------------------------------------------------------------------------------------------------------ loading -- */
 
 template <int EK>
 static __device__ __forceinline__ void load_selection(entries<EK> &e, const int32_t *selection, int n) {
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void clear(shared_state<EK, EO> &sm) {
         sm.odd[threadIdx.x] = 0;
 }
 
-/* --------------------------------------------------------------------------------------------------- resolving -- */
+/* ---------------------------------------------------------------------------------------------------- resolving -- */
 
 /* What is left when an entry is not a row in a slot: nothing, a token in the ring, or a row to fetch. */
 template <int EK, int EO>
@@ -300,7 +300,7 @@ static __device__ __forceinline__ void store_misses(const shared_state<EK, EO> &
             e.answer[i] = v.first_id + sm.victim[sm.first[-2 - e.answer[i]]];
 }
 
-/* ------------------------------------------------------------------------------------------------------ kernel -- */
+/* ------------------------------------------------------------------------------------------------------- kernel -- */
 
 template <int EK, int EO, bool PLAIN>
 __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_constant__ hsp__cuda_swap_in p) {
@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
         cluster_wait();
 }
 
-/* ------------------------------------------------------------------------------------------------------ launch -- */
+/* ------------------------------------------------------------------------------------------------------- launch -- */
 
 typedef struct variant {
     int most_entries, most_slots; /* what it holds */
