@@ -28,11 +28,14 @@
  *
  * Streams
  *   `stream` is a cudaStream_t for the cuda backend; ref and cpu do their work before they return and ignore it.
- *   Calls that take a stream are ordered by it and may be captured into a CUDA graph where their comment says so.
+ *   Calls that take a stream are ordered by it and may be captured into a CUDA graph where their comment says so. Calls
+ *   without one (admit, retire, read, counters) follow the stream of the latest call, which must live until the next;
+ *   whoever uses several streams for one cache orders them.
  *
  * Threads
  *   One thread at a time per cache; different caches are independent. Functions without a cache may be called from any
- *   thread at any time.
+ *   thread at any time. A child made by fork() must not use a cache of its parent. The cuda backend works on the CUDA
+ *   device that was current at open; it must be current in every thread that uses the cache.
  *
  * Errors
  *   Functions return HSP_OK or a negative hsp_status. On an error nothing has changed and outputs are untouched, unless
@@ -136,7 +139,8 @@ typedef struct hsp_config {
     /* host layout: all rows of a token in one group lie side by side, padded to a multiple of host_row_align bytes */
     int32_t host_row_align;
     int32_t huge_pages;   /* 1: ask for 2 MiB pages (hsp_stats says whether the system agreed); 0: do not */
-    char host_file[1024]; /* path of a new file to hold the rows instead of memory; removed at close. "": memory */
+    char host_file[1024]; /* path of a new file to hold the rows instead of memory; it loses its name at once and
+                             is gone after close. "": memory */
 
     int32_t policy; /* enum hsp_policy */
     uint64_t seed;  /* of HSP_RANDOM */
@@ -223,7 +227,8 @@ HSP_API const char *hsp_last_error(const hsp_cache *cache);
 
 /* Take a request slot and the host pages for `max_tokens` tokens, so that growth can never fail later.
  * request_out: handle for the other calls, non-negative; a handle is not reused for 32768 admissions of its slot.
- * HSP_ELIMIT: max_tokens outside 1 .. max_context; HSP_EBUSY, HSP_EHOSTFULL: nothing changed, try after a retire. */
+ * HSP_ELIMIT: max_tokens outside 1 .. max_context, or more than the whole pool holds; HSP_EBUSY, HSP_EHOSTFULL: nothing
+ * changed, try after a retire. */
 HSP_API int hsp_admit(hsp_cache *cache, int32_t max_tokens, int32_t *request_out);
 
 /* Give back the slot and pages of a request. Its bytes can never be read again, by it or by the next owner.
@@ -247,7 +252,8 @@ typedef struct hsp_row_sink {
 } hsp_row_sink;
 
 /* Prefill: put rows of tokens first .. first + n_tokens - 1 of one layer into host memory. Layers in any order, tokens
- * of a layer in order, in any number of pieces; also between steps (a new turn of a conversation). The request's length
+ * of a layer in order, in any number of pieces; also between steps (a new turn of a conversation), not between
+ * step_begin and the layer's append. The request's length
  * becomes the largest first + n_tokens; a step needs every layer filled that far.
  * rows: device memory, n_tokens rows a plane. HSP_ESTATE: `first` is not where this layer's rows end;
  * HSP_ELIMIT: beyond the max_tokens of admit. */
@@ -285,7 +291,7 @@ HSP_API int hsp_append(hsp_cache *cache, int32_t layer, const hsp_row_source *ro
  * Capturable. May be called several times a step; each call is one step of the policy.
  * selection: int32 [batch][n_queries][k], device memory. row_ids_out: same shape, device memory, in selection order:
  *   -1 for -1; -1, counted as invalid, for tokens outside 0 .. rows written - 1; otherwise the id of the token's row.
- * Duplicates, within a query or across the queries of a request, get one slot and one fetch.
+ * The two must not overlap. Duplicates, within a query or across the queries of a request, get one slot and one fetch.
  * Ids are valid until the next swap-in or warm of that request and group. HSP_EINVAL: the layer is not an anchor. */
 HSP_API int hsp_swap_in(hsp_cache *cache, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k,
                         int32_t *row_ids_out, void *stream);

@@ -62,8 +62,10 @@ void *hsp__map(size_t bytes, int *huge_out) {
     if (memory + size < raw + span)
         munmap(memory + size, (size_t)(raw + span - (memory + size)));
     if (huge_out)
-        *huge_out = size >= HUGE_PAGE && madvise(memory, size, MADV_HUGEPAGE) == 0;
+        madvise(memory, size, MADV_HUGEPAGE);
     touch(memory, size);
+    if (huge_out)
+        *huge_out = hsp__has_huge_pages(memory);
     count_live((int64_t)bytes);
     return memory;
 }
@@ -75,8 +77,7 @@ void hsp__unmap(void *memory, size_t bytes) {
     munmap(memory, whole_pages(bytes));
 }
 
-/* First number of the line of `path` that starts with `key`; UINT64_MAX when there is none ("max" in a control group).
- */
+/* First number of the first line of `path` that starts with `key`; UINT64_MAX when there is none ("max" in a group). */
 static uint64_t read_number(const char *path, const char *key) {
     FILE *file = fopen(path, "re");
     char line[160];
@@ -90,17 +91,64 @@ static uint64_t read_number(const char *path, const char *key) {
     return number;
 }
 
+int hsp__has_huge_pages(const void *memory) {
+    FILE *file = fopen("/proc/self/smaps", "re");
+    char line[256];
+    int inside = 0, huge = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        unsigned long long from, to, kib;
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
+            inside = (uintptr_t)memory >= from && (uintptr_t)memory < to;
+        else if (inside && sscanf(line, "AnonHugePages: %llu", &kib) == 1)
+            huge = kib > 0;
+    }
+    if (file)
+        fclose(file);
+    return huge;
+}
+
+/* What a control group of version 2 leaves: its limit less what is in use, of which files read lately can be dropped.
+ */
+static uint64_t left_in_group(const char *folder) {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/memory.max", folder);
+    uint64_t limit = read_number(path, "");
+    snprintf(path, sizeof path, "%s/memory.current", folder);
+    uint64_t used = read_number(path, "");
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    uint64_t droppable = read_number(path, "inactive_file ");
+    if (limit == UINT64_MAX || used == UINT64_MAX)
+        return UINT64_MAX;
+    used -= droppable != UINT64_MAX && droppable < used ? droppable : 0;
+    return limit > used ? limit - used : 0;
+}
+
+/* The tightest of this process's control group and of all it lies in. */
+static uint64_t left_in_groups(void) {
+    char line[4096] = "", folder[4160];
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && strncmp(line, "0::", 3) != 0 && fgets(line, sizeof line, file))
+        line[strcspn(line, "\n")] = 0;
+    if (file)
+        fclose(file);
+    snprintf(folder, sizeof folder, "/sys/fs/cgroup%s", strncmp(line, "0::/", 4) == 0 ? line + 3 : "");
+    uint64_t least = UINT64_MAX;
+    for (char *slash = folder; slash; slash = strrchr(folder, '/')) {
+        uint64_t left = left_in_group(folder);
+        least = left < least ? left : least;
+        if (strcmp(folder, "/sys/fs/cgroup") == 0)
+            break;
+        *strrchr(folder, '/') = 0;
+    }
+    return least;
+}
+
 uint64_t hsp__memory_available(void) {
     if (hsp__watch.pretend_available)
         return hsp__watch.pretend_available;
     uint64_t kib = read_number("/proc/meminfo", "MemAvailable:");
-    uint64_t machine = kib == UINT64_MAX ? UINT64_MAX : kib * 1024;
-    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", "");
-    uint64_t used = read_number("/sys/fs/cgroup/memory.current", "");
-    if (limit == UINT64_MAX || used == UINT64_MAX)
-        return machine;
-    uint64_t group = limit > used ? limit - used : 0;
-    return group < machine ? group : machine;
+    uint64_t machine = kib == UINT64_MAX ? UINT64_MAX : kib * 1024, groups = left_in_groups();
+    return groups < machine ? groups : machine;
 }
 
 void *hsp__carve(hsp__arena *arena, size_t count, size_t size) {

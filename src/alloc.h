@@ -14,6 +14,9 @@ void hsp__free(void *memory, size_t bytes);
 void *hsp__map(size_t bytes, int *huge_out);
 void hsp__unmap(void *memory, size_t bytes);
 
+/* Does the mapping that holds this address have any 2 MiB page? madvise only takes note of the wish. */
+int hsp__has_huge_pages(const void *memory);
+
 /* Bytes this process could still take without swapping: the smaller of the machine's and the control group's. */
 uint64_t hsp__memory_available(void);
 

@@ -128,6 +128,8 @@ int hsp_warm(hsp_cache *cache, int32_t request, int32_t layer, const int32_t *to
     if (n_tokens < 0 || n_tokens > cache->layout.n_slots)
         return hsp__fail(&cache->error, HSP_ELIMIT, "warm: n_tokens is %d; n_slots allows 0..%d", n_tokens,
                          cache->layout.n_slots);
+    if (n_tokens == 0)
+        return HSP_OK;
     return cache->backend->warm(cache->self, slot, group, tokens, n_tokens, stream, &cache->error);
 }
 
@@ -281,8 +283,10 @@ int hsp_request_counters(hsp_cache *cache, int32_t request, hsp_counters *counte
 
 int hsp_stats_reset(hsp_cache *cache) {
     CHECK_CACHE(cache);
-    cache->steps = 0;
-    return cache->backend->reset_counters(cache->self, &cache->error);
+    int status = cache->backend->reset_counters(cache->self, &cache->error);
+    if (status == HSP_OK)
+        cache->steps = 0;
+    return status;
 }
 
 int hsp_length(hsp_cache *cache, int32_t request, int32_t *n_tokens_out) {
@@ -302,8 +306,9 @@ int hsp_resident(hsp_cache *cache, int32_t request, int32_t layer, int32_t *toke
     int slot = find(cache, request), local = slot < 0 ? slot : find_layer(cache, layer);
     if (local < 0)
         return local;
-    if (first_id_out)
+    int status = cache->backend->resident(cache->self, slot, cache->layout.group_of[local], tokens_out, order_out,
+                                          ring_first_out, &cache->error);
+    if (status == HSP_OK && first_id_out)
         *first_id_out = slot * cache->layout.rows_per_request;
-    return cache->backend->resident(cache->self, slot, cache->layout.group_of[local], tokens_out, order_out,
-                                    ring_first_out, &cache->error);
+    return status;
 }

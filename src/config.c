@@ -35,6 +35,8 @@ enum { N_KNOBS = sizeof knobs / sizeof knobs[0] };
 static int parse_number(const char *text, uint64_t most, int64_t *signed_out, uint64_t *unsigned_out) {
     char *end;
     errno = 0;
+    if (*text != '-' && (*text < '0' || *text > '9'))
+        return -1; /* strtoull would skip blanks and take a sign after them */
     if (*text == '-')
         *signed_out = strtoll(text, &end, 10), *unsigned_out = (uint64_t)*signed_out;
     else
@@ -172,6 +174,8 @@ static int no_size(hsp__error *error) {
 }
 
 void hsp_config_init(hsp_config *config, size_t struct_size) {
+    if (config && struct_size >= sizeof config->struct_size)
+        config->struct_size = 0; /* a struct too small to be set up is refused by every later call */
     if (!config || struct_size < sizeof *config)
         return;
     memset(config, 0, struct_size);
@@ -206,8 +210,8 @@ int hsp_config_env(hsp_config *config) {
         if (status != HSP_OK) {
             char text[256];
             snprintf(text, sizeof text, "%s", hsp_last_error(NULL));
-            return hsp__fail(hsp__thread_error(), status, "environment %.*s: %s", (int)(equals - *variable), *variable,
-                             text);
+            return hsp__fail(hsp__thread_error(), status, "environment %.*s: %s",
+                             equals - *variable < 80 ? (int)(equals - *variable) : 80, *variable, text);
         }
     }
     *config = changed;

@@ -21,5 +21,5 @@ KNOB("host_file", host_file, TEXT, "", 0, 1023, "", "path of a new file that hol
 KNOB("policy", policy, CHOICE, "lru", 0, 3, "lru|fifo|random|clock", "which slot a fetched row takes")
 KNOB("seed", seed, UINT64, "0", 0, UINT64_MAX, "", "seed of the random policy")
 KNOB("backend", backend, TEXT, "cpu", 1, 15, "", "backend that runs the cache: cpu, ref or cuda")
-KNOB("n_threads", n_threads, INT32, "0", 0, 1024, "threads", "threads of the cpu backend; 0 takes what the machine gives")
+KNOB("n_threads", n_threads, INT32, "0", 0, 1024, "threads", "threads of the cpu backend, which OpenMP must be able to start; 0: what the machine gives")
 KNOB("no_io", flags, FLAG, "off", 0, HSP_NO_IO, "off|on", "oracle: fetch no bytes; attention reads garbage")

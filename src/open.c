@@ -65,6 +65,19 @@ int hsp_footprint(const hsp_config *config, hsp_footprint_bytes *bytes_out) {
     return HSP_OK;
 }
 
+/* Refuse before anything is taken. A backend with memory of its own looks after that itself. */
+static int check_room(const hsp_config *config, const hsp__backend *backend, const hsp_footprint_bytes *bytes,
+                      hsp__error *error) {
+    uint64_t need = bytes->host_state + (config->host_file[0] ? 0 : bytes->host_rows);
+    uint64_t available = hsp__memory_available();
+    if (!(backend->capabilities() & HSP_OWN_MEMORY))
+        need += bytes->device_rows + bytes->device_state;
+    if (need > available)
+        return hsp__fail(error, HSP_ENOMEM, "the cache needs %llu bytes of memory; the machine has %llu available",
+                         (unsigned long long)need, (unsigned long long)available);
+    return HSP_OK;
+}
+
 int hsp_open(const hsp_config *config, hsp_cache **cache_out) {
     hsp__error *error = hsp__thread_error();
     const hsp__backend *backend = find_backend(config, error);
@@ -74,13 +87,16 @@ int hsp_open(const hsp_config *config, hsp_cache **cache_out) {
     if (!cache_out)
         return hsp__fail(error, HSP_EINVAL, "open: cache_out must not be NULL");
     size_t size = count(config, backend, &bytes);
+    int status = check_room(config, backend, &bytes, error);
+    if (status != HSP_OK)
+        return status;
     hsp__arena arena = {hsp__alloc(size), 0};
     if (!arena.base)
         return hsp__fail(error, HSP_ENOMEM, "open: cannot have %zu bytes of memory for the handle", size);
     hsp_cache *cache = hsp__carve(&arena, 1, sizeof *cache);
     lay_out(cache, config, backend, &arena, &bytes.device_state);
     cache->bytes = size;
-    int status = backend->open(cache->self, error);
+    status = backend->open(cache->self, error);
     if (status != HSP_OK) {
         hsp__free(cache, size);
         return status;

@@ -13,19 +13,19 @@
 static int open_file(hsp__host_tier *tier, const char *path, hsp__error *error) {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
-        return hsp__fail(error, HSP_EIO, "host_file '%s': %s", path, strerror(errno));
+        return hsp__fail(error, HSP_EIO, "host_file '%.160s': %s", path, strerror(errno));
     unlink(path);
     int failed = posix_fallocate(fd, 0, (off_t)tier->bytes);
     if (failed) {
         close(fd);
-        return hsp__fail(error, HSP_EIO, "host_file '%s': no room for %llu bytes: %s", path,
+        return hsp__fail(error, HSP_EIO, "host_file '%.160s': no room for %llu bytes: %s", path,
                          (unsigned long long)tier->bytes, strerror(failed));
     }
     void *base = mmap(NULL, tier->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int mapping = errno;
     close(fd);
     if (base == MAP_FAILED)
-        return hsp__fail(error, HSP_EIO, "host_file '%s': cannot map %llu bytes: %s", path,
+        return hsp__fail(error, HSP_EIO, "host_file '%.160s': cannot map %llu bytes: %s", path,
                          (unsigned long long)tier->bytes, strerror(mapping));
     tier->base = base;
     return HSP_OK;

@@ -15,11 +15,6 @@ uint64_t hsp__plain_init(hsp__plain *plain, const hsp__open_args *args) {
 
 int hsp__plain_open(void *self, hsp__error *error) {
     hsp__plain *plain = self;
-    uint64_t need = plain->device_bytes + (plain->config->host_file[0] ? 0 : plain->layout->host_bytes);
-    uint64_t available = hsp__memory_available();
-    if (need > available)
-        return hsp__fail(error, HSP_ENOMEM, "the cache needs %llu bytes of memory; the machine has %llu available",
-                         (unsigned long long)need, (unsigned long long)available);
     int status = hsp__host_tier_open(&plain->host, plain->config, plain->layout->host_bytes, error);
     if (status != HSP_OK)
         return status;
@@ -173,6 +168,15 @@ static hsp_counters *counters_of(hsp__plain *plain, int32_t slot, int32_t layer)
 void hsp__plain_appended(hsp__plain *plain, int32_t slot, int32_t layer, int32_t first, int32_t n) {
     written(plain, slot, layer, first, n);
     counters_of(plain, slot, layer)->appended_rows += (uint64_t)n;
+}
+
+int hsp__plain_check_fill(const hsp__plain *plain, int32_t slot, int32_t layer, int32_t first, hsp__error *error) {
+    int32_t tokens = plain->slots.written[(size_t)slot * (size_t)plain->layout->n_layers + (size_t)layer];
+    if (tokens == first)
+        return HSP_OK;
+    return hsp__fail(error, HSP_ESTATE,
+                     "fill: %d of the first %d rows of layer %d have been written; append the step's first", tokens,
+                     first, layer + plain->layout->first_layer);
 }
 
 void hsp__plain_filled(hsp__plain *plain, int32_t slot, int32_t layer, int32_t first, int32_t n) {

@@ -39,6 +39,8 @@ int hsp__plain_reset_counters(void *self, hsp__error *error);
 /* Rows of tokens first .. first + n - 1 of a layer have been written by an append, or by a fill: from now on they may
  * be read, and after a fill none of the earlier ones is in the ring. */
 void hsp__plain_appended(hsp__plain *plain, int32_t slot, int32_t layer, int32_t first, int32_t n);
+/* May a fill start at `first`? Not before the rows of the step under way have been appended. */
+int hsp__plain_check_fill(const hsp__plain *plain, int32_t slot, int32_t layer, int32_t first, hsp__error *error);
 void hsp__plain_filled(hsp__plain *plain, int32_t slot, int32_t layer, int32_t first, int32_t n);
 
 /* A warm-up that was resolved with `seen` counts as that: no hits, no misses. */

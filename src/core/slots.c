@@ -53,6 +53,10 @@ void hsp__slots_truncate(const hsp__slots *slots, const hsp__layout *layout, int
     for (int32_t l = 0; l < layout->n_layers; l++)
         if (written[l] > n_tokens)
             written[l] = n_tokens;
+    /* What the step under way has yet to append of the tokens that are cut must not come back. */
+    for (int32_t b = 0; b < slots->batch; b++)
+        if (slots->batch_slot[b] == slot && slots->batch_first[b] + slots->batch_n_new[b] > n_tokens)
+            slots->batch_n_new[b] = n_tokens > slots->batch_first[b] ? n_tokens - slots->batch_first[b] : 0;
     if (n_tokens >= slots->ring_first[slot])
         return;
     slots->ring_first[slot] = n_tokens;

@@ -131,6 +131,76 @@ static void recycled_pages_are_unreadable(void **state) {
     toy_close(&t);
 }
 
+/* Tokens that are cut between a step's begin and its append: what is appended late must not come back. */
+static void truncate_before_the_append(void **state) {
+    hsp_config c = small_config(*state);
+    const toy_device *device = toy_device_of(*state);
+    static const int32_t map[3] = {0, 0, 1};
+    int32_t request, two = 2, *ids = device->alloc(8), *tokens = device->alloc(8);
+    hsp_cache *cache;
+    unsigned char *rows = device->alloc(20 * 152), seen[152];
+    c.layer_group = map;
+    c.max_queries = 2;
+    c.max_k = 2;
+    assert_int_equal(hsp_open(&c, &cache), HSP_OK);
+    assert_int_equal(hsp_admit(cache, 100, &request), HSP_OK);
+    hsp_row_source source = {{rows, rows + 20}, {152, 152}};
+    memset(rows, 1, 20 * 152);
+    for (int layer = 0; layer < 3; layer++)
+        assert_int_equal(hsp_fill(cache, request, layer, 0, 10, &source, NULL), HSP_OK);
+    assert_int_equal(hsp_step_begin(cache, &request, &two, 1, NULL), HSP_OK);
+    device->wait();
+    memset(rows, 2, 20 * 152); /* the draft: tokens 10 and 11, of which 11 is rejected at once */
+    assert_int_equal(hsp_append(cache, 0, &source, 2, NULL), HSP_OK);
+    assert_int_equal(hsp_truncate(cache, request, 11, NULL), HSP_OK);
+    assert_int_equal(hsp_append(cache, 1, &source, 2, NULL), HSP_OK);
+    assert_int_equal(hsp_append(cache, 2, &source, 2, NULL), HSP_OK);
+    tokens[0] = 10, tokens[1] = 11;
+    for (int layer = 0; layer < 3; layer += 2) {
+        assert_int_equal(hsp_swap_in(cache, layer, tokens, 1, 2, ids, NULL), HSP_OK);
+        device->wait();
+        assert_true(ids[0] >= 0);
+        assert_int_equal(ids[1], -1);
+    }
+    hsp_row_sink sink = {{seen, seen + 20}, {0}};
+    for (int layer = 0; layer < 3; layer++) {
+        assert_int_equal(hsp_read(cache, request, layer, 10, 1, &sink), HSP_OK);
+        assert_int_equal(hsp_read(cache, request, layer, 11, 1, &sink), HSP_ELIMIT);
+    }
+    memset(rows, 3, 20 * 152); /* other bytes take the position */
+    for (int layer = 0; layer < 3; layer++)
+        assert_int_equal(hsp_fill(cache, request, layer, 11, 1, &source, NULL), HSP_OK);
+    assert_int_equal(hsp_swap_in(cache, 0, tokens, 1, 2, ids, NULL), HSP_OK);
+    device->wait();
+    for (int layer = 0; layer < 2; layer++) {
+        hsp_rows_view view = {.struct_size = sizeof view};
+        assert_int_equal(hsp_rows(cache, layer, &view), HSP_OK);
+        device->read(seen, (char *)view.plane[0].base + (size_t)ids[1] * view.plane[0].row_stride, 20);
+        assert_int_equal(seen[0], 3);
+    }
+    hsp_close(cache);
+    device->release(rows);
+    device->release(ids);
+    device->release(tokens);
+}
+
+/* A fill that comes before the rows of the step have been appended would leave a hole: refused. */
+static void fill_before_the_append(void **state) {
+    hsp_config c = small_config(*state);
+    toy t;
+    unsigned char row[152] = {0};
+    hsp_row_source rows = {{row, row}, {0}};
+    toy_open(&t, &c);
+    assert_int_equal(toy_admit(&t, 0, 100), HSP_OK);
+    assert_int_equal(toy_fill(&t, 0, 20), HSP_OK);
+    int32_t handle = t.request[0].handle;
+    assert_int_equal(hsp_step_begin(t.cache, &handle, NULL, 1, NULL), HSP_OK);
+    assert_int_equal(hsp_fill(t.cache, handle, 1, 21, 1, &rows, NULL), HSP_ESTATE);
+    assert_int_equal(hsp_append(t.cache, 1, &rows, 1, NULL), HSP_OK);
+    assert_int_equal(hsp_fill(t.cache, handle, 1, 21, 1, &rows, NULL), HSP_OK);
+    toy_close(&t);
+}
+
 /* A follower whose append was forgotten must not show the ring of the slot's former owner. */
 static void forgotten_append_shows_nothing(void **state) {
     hsp_config c = small_config(*state);
@@ -352,6 +422,8 @@ int main(void) {
         ON_EVERY_BACKEND(longer_than_all_slots),
         ON_EVERY_BACKEND(rejected_drafts),
         ON_EVERY_BACKEND(fill_between_steps),
+        ON_EVERY_BACKEND(truncate_before_the_append),
+        ON_PLAIN_BACKENDS(fill_before_the_append),
         ON_EVERY_BACKEND(recycled_pages_are_unreadable),
         ON_EVERY_BACKEND(forgotten_append_shows_nothing),
         ON_EVERY_BACKEND(retire_in_a_step),

@@ -39,6 +39,7 @@ static void values_out_of_bounds_are_named(void **state) {
         {"n_slots", "99999999999999999999", HSP_EINVAL, "n_slots: '99999999999999999999' is not a whole number"},
         {"n_slots", "4k", HSP_EINVAL, "n_slots: '4k' is not a whole number"},
         {"n_slots", "", HSP_EINVAL, "n_slots: '' is not a whole number"},
+        {"seed", " -1", HSP_EINVAL, "seed: ' -1' is not a whole number"},
         {"seed", "-1", HSP_EINVAL, "seed: '-1' is not a whole number"},
         {"policy", "mru", HSP_EINVAL, "policy: 'mru' is none of lru|fifo|random|clock"},
         {"policy", "lr", HSP_EINVAL, "policy: 'lr' is none of lru|fifo|random|clock"},

@@ -7,7 +7,10 @@ int hsp__cpu_fill(void *self, int32_t slot, int32_t layer, int32_t first, int32_
     hsp__cpu *cpu = self;
     const hsp__layout *layout = cpu->plain.layout;
     int parallel = (int64_t)n_tokens * (int64_t)layout->row_bytes >= HSP__CPU_SERIAL_BYTES;
-    (void)stream, (void)error;
+    int status = hsp__plain_check_fill(&cpu->plain, slot, layer, first, error);
+    (void)stream;
+    if (status != HSP_OK)
+        return status;
 #pragma omp parallel for num_threads(cpu->n_threads) if (parallel)
     for (int32_t i = 0; i < n_tokens; i++) {
         char *host = hsp__plain_host_row(&cpu->plain, slot, layer, first + i);

@@ -30,7 +30,10 @@ static int fill(void *self, int32_t slot, int32_t layer, int32_t first, int32_t 
                 void *stream, hsp__error *error) {
     ref_backend *ref = self;
     const hsp__layout *layout = ref->plain.layout;
-    (void)stream, (void)error;
+    int status = hsp__plain_check_fill(&ref->plain, slot, layer, first, error);
+    (void)stream;
+    if (status != HSP_OK)
+        return status;
     for (int32_t i = 0; i < n_tokens; i++)
         for (int32_t p = 0; p < layout->n_planes; p++)
             memcpy(hsp__plain_host_row(&ref->plain, slot, layer, first + i) + layout->plane_offset[p],
