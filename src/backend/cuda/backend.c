@@ -40,6 +40,14 @@ static void describe(char *detail, size_t bytes) {
         snprintf(detail, bytes, "%s", properties.name);
 }
 
+/* The stream that later requests come and go in. A captured stream runs nothing now; the one it is replayed on shows at
+ * the next step_begin. */
+static void remember(hsp__cuda *cuda, cudaStream_t stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusNone)
+        cuda->stream = stream;
+}
+
 /* --------------------------------------------------------------------------------------------------- allocation -- */
 
 static int needs_big_kernel(const hsp__cuda *cuda) {
@@ -98,7 +106,7 @@ static int retire(void *self, int32_t slot, hsp__error *error) {
 static int truncate(void *self, int32_t slot, int32_t n_tokens, void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_admit p = hsp__cuda_admit_params(cuda, slot);
-    cuda->stream = stream;
+    remember(cuda, stream);
     p.n_tokens = n_tokens;
     p.with_tags = n_tokens < cuda->ring_first[slot];
     if (p.with_tags)
@@ -110,7 +118,7 @@ static int fill(void *self, int32_t slot, int32_t layer, int32_t first, int32_t 
                 void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_write p = hsp__cuda_write_params(cuda, layer, rows);
-    cuda->stream = stream;
+    remember(cuda, stream);
     p.slot = slot;
     p.first = first;
     p.n = n_tokens;
@@ -126,7 +134,7 @@ static int step_begin(void *self, const int32_t *slots, const int32_t *first, co
     hsp__cuda *cuda = self;
     const hsp__layout *layout = cuda->layout;
     hsp__slots at = hsp__cuda_step_view(cuda);
-    cuda->stream = stream;
+    remember(cuda, stream);
     for (int32_t b = 0; b < layout->max_batch; b++) {
         at.batch_slot[b] = b < batch ? slots[b] : -1; /* the tail is padding for a graph captured larger */
         at.batch_first[b] = b < batch ? first[b] : 0;
@@ -147,7 +155,7 @@ static int append(void *self, int32_t layer, const hsp_row_source *rows, int32_t
                   hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_write p = hsp__cuda_write_params(cuda, layer, rows);
-    cuda->stream = stream;
+    remember(cuda, stream);
     p.rows_per_request = rows_per_request;
     if (cuda->batch == 0 || rows_per_request == 0)
         return HSP_OK;
@@ -166,12 +174,13 @@ static int parts_for(const hsp__cuda *cuda, int32_t batch) {
 /* From this batch on requests take turns at fetching, this many at once (lab/swap_in.md). */
 enum { TURNS_FROM_BATCH = 32, TURNS_AT_ONCE = 16 };
 
-static int swap(hsp__cuda *cuda, hsp__cuda_swap_in *p, int32_t batch, hsp__error *error, const char *what) {
+static int swap(hsp__cuda *cuda, const hsp__cuda_swap_in *p, int32_t batch, void *stream, const char *what,
+                hsp__error *error) {
     cudaError_t status;
     if (hsp__cuda_swap_in_fits(p->policy, p->n, p->n_slots))
-        status = hsp__cuda_swap_in_launch(p, batch, parts_for(cuda, batch), cuda->stream);
+        status = hsp__cuda_swap_in_launch(p, batch, parts_for(cuda, batch), stream);
     else
-        status = hsp__cuda_swap_in_big_launch(p, batch, cuda->stream);
+        status = hsp__cuda_swap_in_big_launch(p, batch, stream);
     return hsp__cuda_check(cuda, status, what, error);
 }
 
@@ -179,18 +188,18 @@ static int warm(void *self, int32_t slot, int32_t group, const int32_t *tokens, 
                 hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, tokens, n, NULL);
-    cuda->stream = stream;
+    remember(cuda, stream);
     p.warm_slot = slot;
-    return n == 0 ? HSP_OK : swap(cuda, &p, 1, error, "warm");
+    return n == 0 ? HSP_OK : swap(cuda, &p, 1, stream, "warm", error);
 }
 
 static int swap_in(void *self, int32_t group, const int32_t *selection, int32_t n_queries, int32_t k,
                    int32_t *row_ids_out, void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, selection, n_queries * k, row_ids_out);
-    cuda->stream = stream;
+    remember(cuda, stream);
     p.window = cuda->batch >= TURNS_FROM_BATCH ? TURNS_AT_ONCE : 0;
-    return swap(cuda, &p, cuda->batch, error, "swap_in");
+    return swap(cuda, &p, cuda->batch, stream, "swap_in", error);
 }
 
 /* --------------------------------------------------------------------------------------------------- inspection -- */

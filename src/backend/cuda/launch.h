@@ -23,6 +23,7 @@ cudaError_t hsp__cuda_swap_in_prepare(void);
 cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int batch, int parts, cudaStream_t stream);
 
 /* Anything else; needs scratch of so many words an entry of the batch. */
+cudaError_t hsp__cuda_swap_in_big_prepare(void);
 cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, int batch, cudaStream_t stream);
 uint64_t hsp__cuda_swap_in_big_words(int n_slots);
 

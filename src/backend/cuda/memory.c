@@ -61,7 +61,7 @@ static void close_pool(hsp__cuda_pool *pool) {
 
 static int open_pool(hsp__cuda *cuda, hsp__error *error) {
     hsp__cuda_pool *pool = &cuda->pool;
-    uint64_t bytes = (cuda->layout->host_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    uint64_t bytes = cuda->layout->host_bytes; /* a multiple of 64 KiB */
     char *raw = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED)
         return hsp__fail(error, HSP_ENOMEM, "cannot have %llu bytes of memory for the host pool",
@@ -72,9 +72,11 @@ static int open_pool(hsp__cuda *cuda, hsp__error *error) {
     if (base + bytes < raw + bytes + HUGE_PAGE)
         munmap(base + bytes, (size_t)(raw + HUGE_PAGE - base));
     *pool = (hsp__cuda_pool){.base = base, .bytes = bytes};
-    pool->huge_pages = cuda->config->huge_pages && madvise(base, bytes, MADV_HUGEPAGE) == 0;
+    if (cuda->config->huge_pages)
+        madvise(base, bytes, MADV_HUGEPAGE);
     prefer_node(base, bytes, cuda->device_number);
     touch_all(base, bytes);
+    pool->huge_pages = cuda->config->huge_pages && hsp__has_huge_pages(base);
     cudaError_t status = cudaHostRegister(base, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
     pool->registered = status == cudaSuccess;
     if (status == cudaSuccess)
@@ -88,11 +90,10 @@ static int open_pool(hsp__cuda *cuda, hsp__error *error) {
 
 /* Refuse before anything is taken: once pages are pinned it is too late to be polite. */
 static int check_room(const hsp__cuda *cuda, hsp__error *error) {
-    uint64_t available = hsp__memory_available();
     size_t free_bytes = 0, total_bytes = 0;
-    if (cuda->layout->host_bytes > available)
-        return hsp__fail(error, HSP_ENOMEM, "the host pool needs %llu bytes of memory; the machine has %llu available",
-                         (unsigned long long)cuda->layout->host_bytes, (unsigned long long)available);
+    if (cuda->layout->n_pages > ((int64_t)1 << 32) / HSP_PAGE_TOKENS)
+        return hsp__fail(error, HSP_ELIMIT, "host_tokens is %lld; the cuda backend counts rows to %lld",
+                         (long long)cuda->config->host_tokens, (long long)1 << 32);
     cudaMemGetInfo(&free_bytes, &total_bytes);
     if (cuda->device_bytes > free_bytes)
         return hsp__fail(error, HSP_ENOMEM, "the cache needs %llu bytes of GPU memory; the GPU has %llu free",
@@ -124,7 +125,9 @@ static int set_up_device(hsp__cuda *cuda, hsp__error *error) {
     if (failed == HSP_OK)
         failed = hsp__cuda_check(cuda, cudaEventCreateWithFlags(&cuda->latest, cudaEventDisableTiming),
                                  "making an event", error);
-    return failed == HSP_OK ? hsp__cuda_check(cuda, hsp__cuda_swap_in_prepare(), "preparing the kernels", error)
+    if (failed == HSP_OK)
+        failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_prepare(), "preparing the kernels", error);
+    return failed == HSP_OK ? hsp__cuda_check(cuda, hsp__cuda_swap_in_big_prepare(), "preparing the kernels", error)
                             : failed;
 }
 

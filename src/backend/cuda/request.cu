@@ -65,6 +65,10 @@ __global__ void truncate_kernel(const __grid_constant__ hsp__cuda_admit p) {
     int32_t *written = p.state.written + (uint64_t)p.slot * p.n_layers;
     for (uint64_t i = thread_index(); i < p.n_layers; i += n_threads())
         written[i] = min(written[i], p.n_tokens);
+    /* What the step under way has yet to append of the tokens that are cut must not come back. */
+    for (uint64_t b = thread_index(); b < p.max_batch; b += n_threads())
+        if (p.state.batch_slot[b] == p.slot)
+            p.state.batch_n_new[b] = max(0, min(p.state.batch_n_new[b], p.n_tokens - p.state.batch_first[b]));
     if (!p.with_tags)
         return;
     if (thread_index() == 0)

@@ -248,9 +248,11 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_co
     give_turn(p, b, 0);
 }
 
+/* The attribute belongs to the kernel, not to a launch: set once, to the most any cache may need. */
+cudaError_t hsp__cuda_swap_in_big_prepare(void) {
+    return hsp__cuda_prepare((const void *)swap_in_big_kernel, 65536);
+}
+
 cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, int batch, cudaStream_t stream) {
-    cudaError_t status = hsp__cuda_prepare((const void *)swap_in_big_kernel, p->slot_stride);
-    return status == cudaSuccess
-               ? hsp__cuda_launch((const void *)swap_in_big_kernel, batch, THREADS, 1, p->slot_stride, p, stream)
-               : status;
+    return hsp__cuda_launch((const void *)swap_in_big_kernel, batch, THREADS, 1, p->slot_stride, p, stream);
 }
