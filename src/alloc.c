@@ -49,7 +49,7 @@ static void touch(char *memory, size_t bytes) {
         *(volatile char *)(memory + i) = 0;
 }
 
-void *hsp__map(size_t bytes, int *huge_out) {
+void *hsp__map(size_t bytes, int huge_pages) {
     size_t size = whole_pages(bytes), span = size + HUGE_PAGE;
     if (made_to_fail() || span < bytes)
         return NULL;
@@ -61,11 +61,9 @@ void *hsp__map(size_t bytes, int *huge_out) {
         munmap(raw, (size_t)(memory - raw));
     if (memory + size < raw + span)
         munmap(memory + size, (size_t)(raw + span - (memory + size)));
-    if (huge_out)
+    if (huge_pages)
         madvise(memory, size, MADV_HUGEPAGE);
     touch(memory, size);
-    if (huge_out)
-        *huge_out = hsp__has_huge_pages(memory);
     count_live((int64_t)bytes);
     return memory;
 }

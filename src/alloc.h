@@ -9,9 +9,9 @@
 void *hsp__alloc(size_t bytes); /* zeroed, 64-byte aligned; NULL when there is none */
 void hsp__free(void *memory, size_t bytes);
 
-/* Zeroed pages, aligned to 2 MiB, touched so that they are really there; NULL when there are none.
- * huge_out, if not NULL: asks for 2 MiB pages and says whether the system agreed. */
-void *hsp__map(size_t bytes, int *huge_out);
+/* Zeroed pages, aligned to 2 MiB, touched so that they are really there; NULL when there are none. huge_pages: asks for
+ * pages of 2 MiB; hsp__has_huge_pages says whether the system agreed. */
+void *hsp__map(size_t bytes, int huge_pages);
 void hsp__unmap(void *memory, size_t bytes);
 
 /* Does the mapping that holds this address have any 2 MiB page? madvise only takes note of the wish. */

@@ -35,10 +35,11 @@ int hsp__host_tier_open(hsp__host_tier *tier, const hsp_config *config, uint64_t
     *tier = (hsp__host_tier){.bytes = bytes, .is_file = config->host_file[0] != 0};
     if (tier->is_file)
         return open_file(tier, config->host_file, error);
-    tier->base = hsp__map(bytes, config->huge_pages ? &tier->huge_pages : NULL);
+    tier->base = hsp__map(bytes, config->huge_pages);
     if (!tier->base)
         return hsp__fail(error, HSP_ENOMEM, "cannot have %llu bytes of memory for the host pool",
                          (unsigned long long)bytes);
+    tier->huge_pages = config->huge_pages && hsp__has_huge_pages(tier->base);
     return HSP_OK;
 }
 

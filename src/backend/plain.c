@@ -18,8 +18,8 @@ int hsp__plain_open(void *self, hsp__error *error) {
     int status = hsp__host_tier_open(&plain->host, plain->config, plain->layout->host_bytes, error);
     if (status != HSP_OK)
         return status;
-    int huge; /* slots and look-up maps are read at random: fewer translations, if the system likes */
-    plain->device = hsp__map(plain->device_bytes, &huge);
+    /* Slots and look-up maps are read at random: with large pages there are fewer translations. */
+    plain->device = hsp__map(plain->device_bytes, 1);
     if (!plain->device) {
         hsp__host_tier_close(&plain->host);
         return hsp__fail(error, HSP_ENOMEM, "cannot have %llu bytes of memory for the device rows",
