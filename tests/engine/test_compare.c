@@ -8,15 +8,7 @@
 
 enum { PROMPT = 40, TOTAL = 60, TOP_K = 64, BEFORE = 5 };
 
-static const tiny_shape shape = {.layers = 4,
-                                 .embedding = 32,
-                                 .ffn = 48,
-                                 .heads = 4,
-                                 .kv_heads = 2,
-                                 .head_dim = 8,
-                                 .vocab = 61,
-                                 .tied = 1,
-                                 .seed = 9};
+static const tiny_shape shape = TINY_SHAPE(9);
 
 /* A run as run_load and run_prefill leave it, after some steps. */
 static run start(int32_t block_rows) {

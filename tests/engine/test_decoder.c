@@ -14,15 +14,7 @@ static const double CLOSE = 3e-4, CLOSE_TO_ITSELF = 0.03;
 enum { MOST_TOKENS = 256, TOP_K = 64 };
 
 static const tiny_shape shapes[] = {
-    {.layers = 4,
-     .embedding = 32,
-     .ffn = 48,
-     .heads = 4,
-     .kv_heads = 2,
-     .head_dim = 8,
-     .vocab = 61,
-     .tied = 1,
-     .seed = 1},
+    TINY_SHAPE(1),
     {.layers = 3, .embedding = 36, .ffn = 20, .heads = 3, .kv_heads = 1, .head_dim = 10, .vocab = 50, .seed = 2},
     {.layers = 5,
      .embedding = 24,

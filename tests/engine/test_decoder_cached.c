@@ -9,15 +9,7 @@
 
 enum { PROMPT = 70, STEPS = 110, TOTAL = PROMPT + STEPS, TOP_K = 64 };
 
-static const tiny_shape shape = {.layers = 4,
-                                 .embedding = 32,
-                                 .ffn = 48,
-                                 .heads = 4,
-                                 .kv_heads = 2,
-                                 .head_dim = 8,
-                                 .vocab = 61,
-                                 .tied = 1,
-                                 .seed = 5};
+static const tiny_shape shape = TINY_SHAPE(5);
 static model *tiny;
 static int32_t prompt[PROMPT];
 

@@ -17,6 +17,13 @@ typedef struct tiny_shape {
     uint64_t seed;
 } tiny_shape;
 
+/* The shape most tests use; weights differ with the seed. */
+#define TINY_SHAPE(seed_)                                                                                              \
+    {                                                                                                                  \
+        .layers = 4, .embedding = 32, .ffn = 48, .heads = 4, .kv_heads = 2, .head_dim = 8, .vocab = 61, .tied = 1,     \
+        .seed = (seed_)                                                                                                \
+    }
+
 static inline double tiny_uniform(uint64_t *seed) {
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;
     return (double)(*seed >> 11) / 9007199254740992.0;
