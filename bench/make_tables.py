@@ -99,8 +99,8 @@ def main():
         "## Swap-in on the CPU", "One request, one core, k 2048, 4096 slots, 656-byte rows over 128K tokens; medians a request. "
         "The gather copies the same rows into the same slots with memcpy, one after the other.", swap_in_table(results),
         source(results, "swap_in"), "## Context",
-        "Resolve without misses. One group by itself stays in the nearest caches; eight in turn do not fit the L2 (1 MB here), and "
-        "from 512K tokens on their look-up maps come from the L3.", sweep_table(results), source(results, "sweep_context")])
+        "Resolve without misses. One group by itself stays in the nearest caches; the lines that eight in turn touch at a million "
+        "tokens do not fit the L2 (1 MB here).", sweep_table(results), source(results, "sweep_context")])
     cuda = newest("h200-swap_in")
     text += ("\n\n" + cuda_section(cuda) if cuda else "") + "\n"
     with open(os.path.join(ROOT, "docs", "results.md"), "w") as file:

@@ -26,12 +26,6 @@ static __device__ __forceinline__ uint32_t load_host(const uint32_t *from) {
     return v;
 }
 
-/* A fetched row goes to its slot. */
-template <typename piece>
-static __device__ __forceinline__ void store_row(piece *to, piece value) {
-    *to = value;
-}
-
 /* Sum of the earlier warps, and of all in *total, over a block of THREADS; mine is the sum of this warp. Fields of a
  * packed number are summed side by side. warp_total: [THREADS / 32], shared; one barrier, and the caller must put
  * another between two calls that use the same array. */

@@ -67,7 +67,7 @@ static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, 
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++)
             if (c + u * stride < total)
-                store_row(to[u], value[u]);
+                *to[u] = value[u];
     }
 }
 
@@ -76,7 +76,7 @@ template <bool PLAIN>
 static __device__ __forceinline__ void fetch_rows(const hsp__cuda_rows &rows, const uint32_t *host_row,
                                                   const uint16_t *slot, uint32_t m, uint32_t first_id, uint32_t part,
                                                   uint32_t parts) {
-    if (PLAIN) { /* at most 8192 rows of 4096 pieces: hsp__cuda_rows_are_plain sees to it */
+    if (PLAIN) { /* at most 8192 rows of 4096 pieces: is_plain in geometry.c sees to it */
         fetch_pieces<uint4, 4, true>(rows, host_row, slot, m, first_id, part, parts);
         return;
     }

@@ -3,7 +3,7 @@
  *
  * Every block of a cluster resolves the whole request by itself, so that it knows the misses without asking the others;
  * block 0 alone writes what is remembered. Then the blocks share the rows to fetch. Barriers: one after loading, one
- * after the tags were compared, one in the prefix sum; a fourth only if something is missing.
+ * after the tags were compared, one in the prefix sum, one before the new order and the lists of misses are read.
  *
  * Thread t has entries t * EK .. and places t * EO .. of the order, so that sums over threads keep both orders. */
 #include <cooperative_groups.h>
@@ -114,9 +114,9 @@ static __device__ __forceinline__ void load_state(shared_state<EK, EO> &sm, entr
 #pragma unroll
     for (int i = 0; i < EK; i++)
         e.where[i] = (uint32_t)e.token[i] < (uint32_t)p.max_context ? v.where[e.token[i]] : (uint16_t)NO_SLOT;
+        /* The stride of slots is a multiple of 16: vectors never leave the request's part. */
 #pragma unroll
-    for (int i = 0; i < EO;
-         i += 4) { /* the stride of slots is a multiple of 16: vectors never leave the request's part */
+    for (int i = 0; i < EO; i += 4) {
         uint32_t at = threadIdx.x * 4 + i * THREADS;
         if (at < (uint32_t)p.slot_stride)
             *(int4 *)&sm.tag[at] = *(const int4 *)&v.tag[at];
@@ -268,8 +268,9 @@ static __device__ __forceinline__ void make_order(shared_state<EK, EO> &sm, cons
     for (int i = 0; i < EO; i++) {
         uint32_t hit = o.hit >> i & 1, unhit_to = rank < n_miss ? victim_to : kept_to;
         uint32_t to = hit ? hit_to : unhit_to;
-        sm.order[entry_of(EO, i) < n_slots ? to : (uint32_t)entry_of(EO, i)] =
-            o.slot[i]; /* places past the last stay */
+        if (entry_of(EO, i) >= n_slots) /* places past the last stay */
+            to = (uint32_t)entry_of(EO, i);
+        sm.order[to] = o.slot[i];
         hit_to += hit;
         kept_to += 1 - hit;
         victim_to += 1 - hit;
