@@ -287,7 +287,7 @@ static int check_options(const bench_options *o) {
     if (!o->sweep_context && o->context < (most > 0 ? turnover : o->slots))
         return tool_fail(TOOL_BAD_INPUT, "--context is %lld; these misses need --slots and twice --k, %lld",
                          (long long)o->context, (long long)turnover);
-    return tool_check_backend(o->backend);
+    return tool_check_backend(o->backend, NULL);
 }
 
 int bench_swap_in(int argc, char **argv) {

@@ -96,7 +96,7 @@ int cmd_verify(int argc, char **argv) {
     verify_totals totals = {0, 0, 0};
     tool_command_text(argc, argv, command, sizeof command);
     tool_options(options, "Run random operations on two backends and compare everything.", argc, argv, &o);
-    if (tool_check_backend(o.backend) != TOOL_OK || tool_check_backend(o.against) != TOOL_OK)
+    if (tool_check_backend(o.backend, NULL) != TOOL_OK || tool_check_backend(o.against, NULL) != TOOL_OK)
         return TOOL_BAD_INPUT;
     if (o.seed < 0)
         o.seed = (int64_t)time(NULL);

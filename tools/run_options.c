@@ -177,7 +177,7 @@ int run_parse(int argc, char **argv, run_options *options) {
         return tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
     if (argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
         return TOOL_BAD_INPUT;
-    if (tool_check_backend(options->cache.backend) != TOOL_OK) /* here, for it may come from the environment */
+    if (tool_check_backend(options->cache.backend, NULL) != TOOL_OK) /* here, for it may come from the environment */
         return TOOL_BAD_INPUT;
     options->cache.max_k = options->top_k;
     options->cache.n_threads = options->threads;

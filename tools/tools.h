@@ -19,9 +19,10 @@ int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2
  * kind: "command"; help: the command that shows more. */
 int tool_unknown(const char *kind, const char *word, const char *const *names, int n, const char *help);
 
-/* TOOL_OK, or the code after saying that there is no such backend (and which there are), why it cannot run here, or
- * that its memory is not the ordinary memory that the commands' own kernels read. */
-int tool_check_backend(const char *name);
+/* TOOL_OK, or the code after saying that there is no such backend (and which there are) or why it cannot run here.
+ * own_memory_out: 1 when it must not be given ordinary pointers; NULL for a command that has no others to give, which is
+ * then said. */
+int tool_check_backend(const char *name, int *own_memory_out);
 
 /* Set by Ctrl-C after tool_watch_interrupt; long loops look at it between steps and finish what they print. */
 extern volatile int tool_interrupted;

@@ -61,7 +61,7 @@ int tool_unknown(const char *kind, const char *word, const char *const *names, i
     return tool_fail(TOOL_BAD_INPUT, "there is no %s '%s', only %s; try %s", kind, word, all, help);
 }
 
-int tool_check_backend(const char *name) {
+int tool_check_backend(const char *name, int *own_memory_out) {
     static hsp_backend_desc backend[MOST_BACKENDS];
     const char *names[MOST_BACKENDS];
     char all[256];
@@ -75,7 +75,10 @@ int tool_check_backend(const char *name) {
             continue;
         if (!(backend[n].capabilities & HSP_CAN_RUN))
             return tool_fail(TOOL_BAD_INPUT, "backend '%s' cannot run here: %s", name, backend[n].detail);
-        if (!(backend[n].capabilities & HSP_OWN_MEMORY))
+        int own = (backend[n].capabilities & HSP_OWN_MEMORY) != 0;
+        if (own_memory_out)
+            *own_memory_out = own;
+        if (!own || own_memory_out)
             return TOOL_OK;
         return tool_fail(TOOL_BAD_INPUT, "backend '%s' has memory of its own; this command works in ordinary memory",
                          name);
