@@ -82,7 +82,7 @@ enum hsp_status {
     HSP_EBACKEND = -30,     /* no backend of that name, or it cannot run on this machine */
     HSP_EUNSUPPORTED = -31, /* the backend cannot do this */
     HSP_EDEVICE = -32,      /* the device failed; the cache can only be closed */
-    HSP_EIO = -40           /* a file could not be made, sized or mapped */
+    HSP_EIO = -40           /* a file could not be made, sized, mapped or read */
 };
 
 /* Name ("HSP_EINVAL") and one sentence for a status; static, never NULL, "HSP_UNKNOWN" for a number that is none. */
@@ -148,6 +148,13 @@ typedef struct hsp_config {
     char backend[16];  /* "cpu", "ref", "cuda"; see hsp_backend_info */
     int32_t n_threads; /* threads of the cpu backend; 0: as many as the machine gives */
     uint32_t flags;    /* HSP_NO_IO */
+
+    /* how rows are fetched; the results are the same whatever they say. 0: by a rule of the backend. What suits a
+     * machine is measured by `hisparse calibrate` and set by hsp_config_profile; ref and cpu have no use for them */
+    int32_t request_blocks;   /* cuda: most blocks of a cluster that serve one request; 1, 2, 4 or 8 */
+    int32_t fetch_blocks;     /* cuda: requests of a large batch that fetch at once, a block each; 1 .. 64 */
+    int32_t pieces_in_flight; /* cuda: independent loads a thread has in flight while it fetches; 1, 2, 4 or 8, of
+                                 which the kernels have 2 and 4 */
 } hsp_config;
 
 /* Set struct_size and every default. struct_size: sizeof(hsp_config) of the caller, hsp_config_init(&c, sizeof c). */
@@ -160,6 +167,12 @@ HSP_API int hsp_config_set(hsp_config *config, const char *key, const char *valu
 /* Apply every variable HISPARSE_<KNOB> of the environment (HISPARSE_N_SLOTS=4096). A variable that names no knob is an
  * error, so that a misspelt one is noticed. Nothing else in the library reads the environment. */
 HSP_API int hsp_config_env(hsp_config *config);
+
+/* Set host_row_align, request_blocks, fetch_blocks and pieces_in_flight to what `hisparse calibrate --output FILE`
+ * measured to suit the machine (docs/calibrate.md). path: that file; it is read and closed before the call returns.
+ * HSP_EIO: it cannot be read; HSP_EINVAL: it is not such a profile, or of another format; HSP_ELIMIT: a number in it is
+ * out of the bounds of its knob; HSP_ENOMEM. */
+HSP_API int hsp_config_profile(hsp_config *config, const char *path);
 
 /* Description of a knob. Texts are static, but for bounds, which lives until the thread's next hsp_config_knob. */
 typedef struct hsp_knob {

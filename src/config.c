@@ -165,11 +165,9 @@ static const knob *find_knob(const char *key, hsp__error *error) {
     return NULL;
 }
 
-static int has_size(const hsp_config *config) {
-    return config && config->struct_size >= sizeof *config;
-}
-
-static int no_size(hsp__error *error) {
+int hsp__config_is_set_up(const hsp_config *config, hsp__error *error) {
+    if (config && config->struct_size >= sizeof *config)
+        return HSP_OK;
     return hsp__fail(error, HSP_EINVAL, "the config has not been set up: call hsp_config_init first");
 }
 
@@ -186,8 +184,8 @@ void hsp_config_init(hsp_config *config, size_t struct_size) {
 
 int hsp_config_set(hsp_config *config, const char *key, const char *value) {
     hsp__error *error = hsp__thread_error();
-    if (!has_size(config))
-        return no_size(error);
+    if (hsp__config_is_set_up(config, error) != HSP_OK)
+        return error->status;
     if (!key || !value)
         return hsp__fail(error, HSP_EINVAL, "config_set: key and value must not be NULL");
     const knob *k = find_knob(key, error);
@@ -196,8 +194,8 @@ int hsp_config_set(hsp_config *config, const char *key, const char *value) {
 
 int hsp_config_env(hsp_config *config) {
     static const char prefix[] = "HISPARSE_";
-    if (!has_size(config))
-        return no_size(hsp__thread_error());
+    if (hsp__config_is_set_up(config, hsp__thread_error()) != HSP_OK)
+        return hsp__thread_error()->status;
     hsp_config changed = *config;
     for (char **variable = environ; variable && *variable; variable++) {
         const char *name = *variable + sizeof prefix - 1, *equals = strchr(*variable, '=');
@@ -265,6 +263,23 @@ static int check_planes(const hsp_config *config, hsp__error *error) {
     return HSP_OK;
 }
 
+/* Of a number that check_bounds found not to be negative. */
+static int power_of_two_or_0(int32_t number) {
+    return (number & (number - 1)) == 0;
+}
+
+int hsp__config_check_machine(const hsp_config *config, hsp__error *error) {
+    if (config->host_row_align % 16)
+        return hsp__fail(error, HSP_ELIMIT, "host_row_align is %d; it must be a multiple of 16",
+                         config->host_row_align);
+    if (!power_of_two_or_0(config->request_blocks))
+        return hsp__fail(error, HSP_ELIMIT, "request_blocks is %d; it must be 0, 1, 2, 4 or 8", config->request_blocks);
+    if (!power_of_two_or_0(config->pieces_in_flight))
+        return hsp__fail(error, HSP_ELIMIT, "pieces_in_flight is %d; it must be 0, 1, 2, 4 or 8",
+                         config->pieces_in_flight);
+    return HSP_OK;
+}
+
 static int check_together(const hsp_config *config, hsp__error *error) {
     int64_t selected = (int64_t)config->max_k * config->max_queries;
     int64_t rows = (int64_t)(config->n_slots + config->ring_rows) * config->max_requests;
@@ -277,20 +292,15 @@ static int check_together(const hsp_config *config, hsp__error *error) {
     if (rows > INT32_MAX)
         return hsp__fail(error, HSP_ELIMIT, "max_requests * (n_slots + ring_rows) is %lld; row ids reach to %d",
                          (long long)rows, INT32_MAX);
-    if (config->host_row_align % 16)
-        return hsp__fail(error, HSP_ELIMIT, "host_row_align is %d; it must be a multiple of 16",
-                         config->host_row_align);
     if (config->block_align % 4)
         return hsp__fail(error, HSP_ELIMIT, "block_align is %d; it must be a multiple of 4", config->block_align);
     if (config->flags & ~HSP_NO_IO)
         return hsp__fail(error, HSP_EINVAL, "flags is 0x%x; only HSP_NO_IO (0x%x) is known", config->flags, HSP_NO_IO);
-    return HSP_OK;
+    return hsp__config_check_machine(config, error);
 }
 
 int hsp__config_check(const hsp_config *config, hsp__error *error) {
-    if (!has_size(config))
-        return no_size(error);
-    int status = HSP_OK;
+    int status = hsp__config_is_set_up(config, error);
     for (int i = 0; i < N_KNOBS && status == HSP_OK; i++)
         status = check_bounds(&knobs[i], config, error);
     if (status == HSP_OK)

@@ -19,7 +19,7 @@ static const struct {
     {HSP_EBACKEND, "HSP_EBACKEND", "there is no backend of that name that can run here"},
     {HSP_EUNSUPPORTED, "HSP_EUNSUPPORTED", "the backend cannot do this"},
     {HSP_EDEVICE, "HSP_EDEVICE", "the device failed; the cache can only be closed"},
-    {HSP_EIO, "HSP_EIO", "a file could not be made, sized or mapped"},
+    {HSP_EIO, "HSP_EIO", "a file could not be made, sized, mapped or read"},
 };
 
 static size_t find_status(int status) {

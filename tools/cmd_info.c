@@ -53,7 +53,7 @@ static void print_text(void) {
     }
     printf("\nSelectors and attention\n  kernels  %s\n\nKnobs (environment: HISPARSE_<KNOB>)\n", hsp_ops_target());
     for (int32_t i = 0; next_knob(&i, &knob);)
-        printf("  %-15s %-7s %-8s %-22s %-9s %s\n", knob.key, knob.type, *knob.default_value ? knob.default_value : "-",
+        printf("  %-16s %-7s %-8s %-22s %-9s %s\n", knob.key, knob.type, *knob.default_value ? knob.default_value : "-",
                knob.bounds, *knob.unit ? knob.unit : "-", knob.help);
 }
 

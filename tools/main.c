@@ -23,6 +23,7 @@ static const command commands[] = {
     {"info", cmd_info, "what this build is and can do, and every knob"},
     {"verify", cmd_verify, "run random operations on two backends and compare everything"},
     {"bench", cmd_bench, "measure swap-in beside a plain copy of the same rows"},
+    {"calibrate", cmd_calibrate, "measure the GPU and its host memory, and choose knobs for them"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -70,7 +71,7 @@ static int print_help(void) {
     printf("Usage: hisparse COMMAND [OPTION...]\n\n"
            "A bounded device cache for the KV rows of top-k sparse attention.\n\nCommands:\n");
     for (int i = 0; i < N_COMMANDS; i++)
-        printf("  %-8s %s\n", commands[i].name, commands[i].help);
+        printf("  %-9s %s\n", commands[i].name, commands[i].help);
     printf("\n`hisparse COMMAND --help` lists the options of a command.\n"
            "Exit codes: 0 done, 1 a difference was found, 2 bad options or files, 3 the machine failed, 130 Ctrl-C.\n");
     return TOOL_OK;

@@ -12,7 +12,7 @@
 
 static void structs_keep_their_size(void **state) {
     (void)state;
-    assert_int_equal(sizeof(hsp_config), 1160);
+    assert_int_equal(sizeof(hsp_config), 1176);
     assert_int_equal(sizeof(hsp_knob), 56);
     assert_int_equal(sizeof(hsp_backend_desc), 144);
     assert_int_equal(sizeof(hsp_footprint_bytes), 40);
@@ -34,6 +34,7 @@ static void fields_keep_their_place(void **state) {
     assert_int_equal(offsetof(hsp_config, host_file), 96);
     assert_int_equal(offsetof(hsp_config, seed), 1128);
     assert_int_equal(offsetof(hsp_config, flags), 1156);
+    assert_int_equal(offsetof(hsp_config, pieces_in_flight), 1168);
     assert_int_equal(offsetof(hsp_counters, filled_rows), 56);
     assert_int_equal(offsetof(hsp_rows_view, plane), 24);
 }

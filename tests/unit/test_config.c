@@ -23,7 +23,7 @@ static void every_knob_says_what_it_is(void **state) {
         if (knob.default_value[0]) /* what is printed as the default can be given as a value */
             assert_int_equal(hsp_config_set(&c, knob.key, knob.default_value), HSP_OK);
     }
-    assert_int_equal(n, 21);
+    assert_int_equal(n, 24);
     assert_int_equal(hsp_config_knob(-1, &knob), HSP_ELIMIT);
 }
 
@@ -63,10 +63,11 @@ static void values_out_of_bounds_are_named(void **state) {
 
 static void contradictions_are_refused(void **state) {
     static const char *const bad[][4] = {
-        {"max_k", "4097", "n_slots", "4096"},   {"max_queries", "3", "max_k", "2048"},
-        {"ring_rows", "1", "max_queries", "2"}, {"max_requests", "65535", "n_slots", "65535"},
-        {"host_row_align", "24", "max_k", "1"}, {"planes", "10", "max_k", "1"},
-        {"backend", "vulkan", "max_k", "1"},
+        {"max_k", "4097", "n_slots", "4096"},    {"max_queries", "3", "max_k", "2048"},
+        {"ring_rows", "1", "max_queries", "2"},  {"max_requests", "65535", "n_slots", "65535"},
+        {"host_row_align", "24", "max_k", "1"},  {"planes", "10", "max_k", "1"},
+        {"backend", "vulkan", "max_k", "1"},     {"request_blocks", "3", "max_k", "1"},
+        {"pieces_in_flight", "6", "max_k", "1"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

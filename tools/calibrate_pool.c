@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that the measurements read: a pool like that of the cuda backend, and lists of places in it. */
+#include "calibrate.h"
+#include "tools.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define HUGE_PAGE ((uint64_t)2 << 20)
+#define GIB       ((uint64_t)1 << 30)
+
+/* ----------------------------------------------------------------------------------------------------- the pool -- */
+
+static double free_gib(void) {
+    FILE *file = fopen("/proc/meminfo", "re");
+    char line[160];
+    unsigned long long kib = 0;
+    while (file && kib == 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu", &kib) != 1)
+            kib = 0;
+    if (file)
+        fclose(file);
+    return (double)kib / (1 << 20);
+}
+
+/* Prefer the GPU's own node, as the backend does; a machine with one node, or a kernel that refuses, is as good. */
+static void prefer_node(void *base, uint64_t bytes, int node) {
+    enum { MPOL_PREFERRED_MODE = 1 };
+    unsigned long mask = node >= 0 && node < 64 ? 1ul << node : 0;
+    if (mask)
+        syscall(SYS_mbind, base, bytes, MPOL_PREFERRED_MODE, &mask, sizeof mask * 8, 0);
+}
+
+/* Touching decides where pages lie and takes most of the time of making a pool: every core does some. */
+static void touch_pages(char *base, uint64_t bytes) {
+    int64_t n = (int64_t)(bytes / HUGE_PAGE);
+#pragma omp parallel for schedule(dynamic, 16)
+    for (int64_t i = 0; i < n; i++)
+        for (uint64_t at = 0; at < HUGE_PAGE; at += 4096)
+            *(volatile char *)(base + (uint64_t)i * HUGE_PAGE + at) = 1;
+}
+
+/* A pool with less than a quarter of the free memory to spare would make the machine swap. */
+static int choose_size(calibrate *c, int64_t gib, int64_t most) {
+    double there = free_gib();
+    for (int64_t want = most; gib == 0 && want > 0; want /= 2)
+        if ((double)want * 1.25 <= there)
+            gib = want;
+    c->pool_bytes = (uint64_t)gib * GIB;
+    if (gib > 0)
+        return TOOL_OK;
+    return tool_fail(TOOL_FAILED,
+                     "calibrate: it needs 1.25 GiB of free memory; there are %.2f (--span-gib takes what it is told)",
+                     there);
+}
+
+int calibrate_open_pool(calibrate *c, int64_t gib, int64_t most) {
+    gpu_machine machine;
+    int code = choose_size(c, gib, most);
+    if (code == TOOL_OK)
+        code = calibrate_check(c, c->gpu->describe(&machine), "the GPU");
+    if (code != TOOL_OK)
+        return code;
+    char *raw = mmap(NULL, c->pool_bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw == MAP_FAILED)
+        return tool_fail(TOOL_FAILED, "calibrate: cannot have %llu GiB of memory: %s",
+                         (unsigned long long)(c->pool_bytes / GIB), strerror(errno));
+    char *base = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+    if (base > raw)
+        munmap(raw, (size_t)(base - raw));
+    if (base < raw + HUGE_PAGE)
+        munmap(base + c->pool_bytes, (size_t)(raw + HUGE_PAGE - base));
+    madvise(base, c->pool_bytes, MADV_HUGEPAGE);
+    prefer_node(base, c->pool_bytes, machine.numa_node);
+    touch_pages(base, c->pool_bytes);
+    c->base = base;
+    code = calibrate_check(c, c->gpu->pin(base, c->pool_bytes, &c->pool), "host memory for the GPU");
+    if (code != TOOL_OK) {
+        munmap(base, c->pool_bytes);
+        c->base = NULL;
+    }
+    return code;
+}
+
+void calibrate_close_pool(calibrate *c) {
+    if (!c->base)
+        return;
+    c->gpu->unpin(c->base);
+    munmap(c->base, c->pool_bytes);
+    c->base = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------- places -- */
+
+static uint32_t draw(uint64_t *seed, uint32_t below) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*seed >> 32) * below >> 32);
+}
+
+uint32_t *calibrate_draw(uint64_t *seed, int lists, int n, uint32_t below) {
+    size_t words = below / 32 + 1;
+    uint32_t *list = malloc((size_t)lists * (size_t)n * sizeof *list), *taken = malloc(words * sizeof *taken);
+    for (int l = 0; l < lists && list && taken; l++) {
+        memset(taken, 0, words * sizeof *taken);
+        for (int i = 0; i < n; i++) {
+            uint32_t number = draw(seed, below);
+            while (taken[number / 32] >> number % 32 & 1)
+                number = draw(seed, below);
+            taken[number / 32] |= 1u << number % 32;
+            list[(size_t)l * (size_t)n + (size_t)i] = number;
+        }
+    }
+    if (!taken) {
+        free(list);
+        list = NULL;
+    }
+    free(taken);
+    return list;
+}
+
+uint32_t *calibrate_places(uint64_t *seed, uint64_t first, int n) {
+    enum { PLACES = 65536 / 16 };
+    uint32_t *place = malloc((size_t)n * sizeof *place);
+    for (int i = 0; i < n && place; i++) { /* an insertion at a random place of what is there: a shuffle */
+        uint32_t j = draw(seed, (uint32_t)i + 1);
+        if (j < (uint32_t)i)
+            place[i] = place[j];
+        place[j] = (uint32_t)(first / 16) + (uint32_t)i * PLACES + draw(seed, PLACES / 4) * 4;
+    }
+    return place;
+}
