@@ -51,8 +51,8 @@ static void show_progress(const verify_totals *totals, double seconds) {
 }
 
 /* Rounds until one differs, the time or the number is reached, or Ctrl-C. */
-static int run_rounds(const verify_options *o, verify_totals *totals, char *difference, size_t bytes) {
-    const char *names[2] = {o->backend, o->against};
+static int run_rounds(const verify_options *o, verify_sides *sides, verify_totals *totals, char *sentence,
+                      size_t bytes) {
     double start = now(), shown = 0;
     int code = TOOL_OK;
     for (int64_t i = 0; code == TOOL_OK && !tool_interrupted; i++) {
@@ -61,7 +61,7 @@ static int run_rounds(const verify_options *o, verify_totals *totals, char *diff
             break;
         if (seconds - shown > 0.2)
             show_progress(totals, shown = seconds);
-        code = verify_round(names, (uint64_t)(o->seed + i), totals, difference, bytes);
+        code = verify_round(sides, (uint64_t)(o->seed + i), totals, sentence, bytes);
     }
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r\033[K");
@@ -90,13 +90,29 @@ static int print(const verify_options *o, const char *command, const verify_tota
     return TOOL_OK;
 }
 
+/* What came of it, for people; on a failure or difference also how to see it again. */
+static int report(const verify_options *o, const verify_totals *totals, double seconds, int code,
+                  const char *sentence) {
+    int64_t last = o->seed + totals->rounds - (code != TOOL_FAILED); /* a round that failed is not counted */
+    if (!o->json)
+        printf("%" PRId64 " rounds, %" PRId64 " operations, %" PRId64 " rows compared, %.1f s%s\n", totals->rounds,
+               totals->operations, totals->rows_compared, seconds, code == TOOL_OK ? ": no difference" : "");
+    if (code == TOOL_DIFFERS || code == TOOL_FAILED)
+        return tool_fail(code,
+                         "seed %" PRId64 ", %s\nrepeat it: hisparse verify --backend %s --against %s --seed %" PRId64
+                         " --runs 1",
+                         last, sentence, o->backend, o->against, last);
+    return code == TOOL_OK && tool_interrupted ? TOOL_STOPPED : code;
+}
+
 int cmd_verify(int argc, char **argv) {
-    char command[1024], difference[512] = "";
+    char command[1024], sentence[512] = "";
     verify_options o = {.backend = "cpu", .against = "ref", .seed = -1};
     verify_totals totals = {0, 0, 0};
+    verify_sides sides;
     tool_command_text(argc, argv, command, sizeof command);
     tool_options(options, "Run random operations on two backends and compare everything.", argc, argv, &o);
-    if (tool_check_backend(o.backend, NULL) != TOOL_OK || tool_check_backend(o.against, NULL) != TOOL_OK)
+    if (verify_sides_open(&sides, o.backend, o.against) != TOOL_OK)
         return TOOL_BAD_INPUT;
     if (o.seed < 0)
         o.seed = (int64_t)time(NULL);
@@ -106,17 +122,10 @@ int cmd_verify(int argc, char **argv) {
     fprintf(o.json ? stderr : stdout, "%s against %s, seed %" PRId64 "\n", o.backend, o.against, o.seed);
     fflush(stdout);
     double start = now();
-    int code = run_rounds(&o, &totals, difference, sizeof difference);
-    int64_t last = o.seed + totals.rounds - 1;
-    if (o.json && print(&o, command, &totals, now() - start, code == TOOL_DIFFERS ? difference : "") != TOOL_OK)
+    int code = run_rounds(&o, &sides, &totals, sentence, sizeof sentence);
+    double seconds = now() - start;
+    verify_sides_close(&sides);
+    if (o.json && print(&o, command, &totals, seconds, code == TOOL_DIFFERS ? sentence : "") != TOOL_OK)
         return TOOL_FAILED;
-    if (!o.json)
-        printf("%" PRId64 " rounds, %" PRId64 " operations, %" PRId64 " rows compared, %.1f s%s\n", totals.rounds,
-               totals.operations, totals.rows_compared, now() - start, code == TOOL_OK ? ": no difference" : "");
-    if (code == TOOL_DIFFERS)
-        return tool_fail(TOOL_DIFFERS,
-                         "seed %" PRId64 ", %s\nrepeat it: hisparse verify --backend %s --against %s --seed %" PRId64
-                         " --runs 1",
-                         last, difference, o.backend, o.against, last);
-    return code == TOOL_OK && tool_interrupted ? TOOL_STOPPED : code;
+    return report(&o, &totals, seconds, code, sentence);
 }

@@ -16,20 +16,21 @@ __attribute__((format(printf, 2, 3))) static void differs(verify_pair *p, const 
     va_end(arguments);
 }
 
-/* Every operation ends here: the statuses must agree. The status, or HSP_EDEVICE after a difference. */
+int verify_lost(verify_pair *p, int side, int status) {
+    if (status == HSP_EDEVICE && !p->failed)
+        p->failed = tool_fail(TOOL_FAILED, "%s: %s", p->name[side], hsp_last_error(p->cache[side]));
+    return p->failed;
+}
+
+/* Every operation ends here: the statuses must agree. The status, or HSP_EDEVICE after a difference or a failure. */
 static int both(verify_pair *p, const char *call, int status, int other) {
     p->totals->operations++;
+    if (verify_lost(p, 0, status) || verify_lost(p, 1, other))
+        return HSP_EDEVICE;
     if (status != other)
         differs(p, "%s: %s says %s, %s says %s", call, p->name[0], hsp_status_name(status), p->name[1],
                 hsp_status_name(other));
     return p->difference[0] ? HSP_EDEVICE : status;
-}
-
-static void *grab(verify_pair *p, size_t count, size_t size) {
-    void *memory = calloc(count + 1, size);
-    if (!memory && !p->failed)
-        p->failed = tool_fail(TOOL_FAILED, "out of memory");
-    return memory;
 }
 
 static char *truth(const verify_pair *p, const verify_request *q, int32_t layer, int32_t token) {
@@ -49,11 +50,13 @@ int verify_anchor(const verify_pair *p, int32_t layer) {
 
 /* ----------------------------------------------------------------------------------------------- open and close -- */
 
-static int open_side(verify_pair *p, int side, const char *name, int32_t n_threads, const char *file) {
+static int open_side(verify_pair *p, int side, const verify_choice *choice) {
+    const char *name = p->sides->name[side];
     hsp_config config = p->config;
     snprintf(config.backend, sizeof config.backend, "%s", name);
-    snprintf(config.host_file, sizeof config.host_file, "%s", file);
-    config.n_threads = n_threads;
+    snprintf(config.host_file, sizeof config.host_file, "%s", choice->host_file);
+    config.n_threads = choice->n_threads;
+    config.huge_pages = choice->huge_pages;
     int status = hsp_open(&config, &p->cache[side]);
     if (status != HSP_OK)
         return tool_fail(TOOL_FAILED, "%s: %s", name, hsp_last_error(NULL));
@@ -63,19 +66,22 @@ static int open_side(verify_pair *p, int side, const char *name, int32_t n_threa
         if (hsp_rows(p->cache[side], config.first_layer + layer, &p->view[side][layer]) != HSP_OK)
             return tool_fail(TOOL_FAILED, "%s: %s", name, hsp_last_error(p->cache[side]));
     }
-    return TOOL_OK;
+    return verify_mirror(p, side);
 }
 
-int verify_open(verify_pair *p, const char *const names[2], const int32_t n_threads[2], const char *const files[2]) {
+int verify_open(verify_pair *p, const verify_choice choice[2]) {
     p->batch = -1;
+    verify_clear_shared(p->sides);
     for (int side = 0; side < 2 && !p->failed; side++)
-        p->failed = open_side(p, side, names[side], n_threads[side], files[side]);
+        p->failed = open_side(p, side, &choice[side]);
     return p->failed;
 }
 
 void verify_close(verify_pair *p) {
-    hsp_close(p->cache[0]);
-    hsp_close(p->cache[1]);
+    for (int side = 0; side < 2; side++) {
+        hsp_close(p->cache[side]);
+        free(p->mirror[side]);
+    }
     for (int r = 0; r < VERIFY_REQUESTS; r++)
         free(p->request[r].rows);
 }
@@ -92,7 +98,9 @@ void verify_admit(verify_pair *p, int r, int32_t max_tokens) {
     if (status != HSP_OK)
         return;
     *q = (verify_request){.live = 1, .handle = handle, .max_tokens = max_tokens};
-    q->rows = grab(p, (size_t)p->config.n_layers * (size_t)max_tokens, rows_bytes(&p->config));
+    q->rows = calloc((size_t)p->config.n_layers * (size_t)max_tokens, rows_bytes(&p->config));
+    if (!q->rows)
+        p->failed = tool_fail(TOOL_FAILED, "out of memory");
 }
 
 /* Also of a request that is gone, whose handle must then be refused. */
@@ -123,10 +131,10 @@ void verify_truncate(verify_pair *p, int r, int32_t n_tokens) {
 /* The rows are made before it is known whether they will be taken, in a buffer of their own. */
 void verify_fill(verify_pair *p, int r, int32_t layer, int32_t n_tokens) {
     verify_request *q = &p->request[r];
-    size_t bytes = rows_bytes(&p->config);
+    size_t bytes = rows_bytes(&p->config), room = (size_t)n_tokens * bytes;
     int32_t first = q->written[layer], handle = q->handle, number = p->config.first_layer + layer;
-    char *rows = grab(p, (size_t)n_tokens, bytes);
-    if (!rows)
+    void *rows;
+    if (verify_borrow(p, &room, 1, &rows) != TOOL_OK)
         return;
     rows_fill(rows, bytes, n_tokens, p->n_labels);
     hsp_row_source source = rows_source(&p->config, rows);
@@ -135,17 +143,23 @@ void verify_fill(verify_pair *p, int r, int32_t layer, int32_t n_tokens) {
     if (status == HSP_OK && n_tokens > q->max_tokens - first)
         differs(p, "fill: %d tokens from %d were taken; the request has room for %d", n_tokens, first, q->max_tokens);
     else if (status == HSP_OK) {
-        memcpy(truth(p, q, layer, first), rows, (size_t)n_tokens * bytes);
+        memcpy(truth(p, q, layer, first), rows, room);
         q->written[layer] += n_tokens;
         p->n_labels += (uint64_t)n_tokens;
     }
-    free(rows);
+    verify_give_back(p, &rows, 1);
 }
 
 void verify_warm(verify_pair *p, int r, int32_t layer, const int32_t *tokens, int32_t n_tokens) {
     int32_t handle = p->request[r].handle, number = p->config.first_layer + layer;
-    both(p, "warm", hsp_warm(p->cache[0], handle, number, tokens, n_tokens, NULL),
-         hsp_warm(p->cache[1], handle, number, tokens, n_tokens, NULL));
+    size_t bytes = (size_t)n_tokens * sizeof *tokens;
+    void *list;
+    if (verify_borrow(p, &bytes, 1, &list) != TOOL_OK)
+        return;
+    memcpy(list, tokens, bytes);
+    both(p, "warm", hsp_warm(p->cache[0], handle, number, list, n_tokens, NULL),
+         hsp_warm(p->cache[1], handle, number, list, n_tokens, NULL));
+    verify_give_back(p, &list, 1);
 }
 
 /* --------------------------------------------------------------------------------------------------------- step -- */
@@ -167,9 +181,10 @@ int verify_step(verify_pair *p, const int32_t *requests, const int32_t *n_new, i
 void verify_append(verify_pair *p, int32_t layer, const int32_t *n_new, int32_t rows_per_request) {
     size_t bytes = rows_bytes(&p->config);
     int32_t number = p->config.first_layer + layer;
-    int64_t n_rows = (int64_t)p->batch * rows_per_request;
-    char *rows = p->batch < 0 ? NULL : grab(p, (size_t)n_rows, bytes);
-    if (!rows)
+    int64_t n_rows = p->batch < 0 ? 0 : (int64_t)p->batch * rows_per_request;
+    size_t room = (size_t)n_rows * bytes;
+    void *rows;
+    if (p->batch < 0 || verify_borrow(p, &room, 1, &rows) != TOOL_OK)
         return;
     rows_fill(rows, bytes, n_rows, p->n_labels);
     hsp_row_source source = rows_source(&p->config, rows);
@@ -180,11 +195,11 @@ void verify_append(verify_pair *p, int32_t layer, const int32_t *n_new, int32_t 
         verify_request *q = p->batch_request[b] < 0 ? NULL : &p->request[p->batch_request[b]];
         if (!q)
             continue;
-        memcpy(truth(p, q, layer, q->written[layer]), rows + (size_t)(b * rows_per_request) * bytes,
+        memcpy(truth(p, q, layer, q->written[layer]), (char *)rows + (size_t)(b * rows_per_request) * bytes,
                (size_t)n_new[b] * bytes);
         q->written[layer] += n_new[b];
     }
-    free(rows);
+    verify_give_back(p, &rows, 1);
 }
 
 /* Tokens that every layer of the group can give. */
@@ -223,11 +238,16 @@ static void check_ids(verify_pair *p, int32_t anchor, const int32_t *selection, 
                     ids[e], p->name[1], other[e]);
     if (ids[p->batch * n] != 0x55555555)
         differs(p, "swap_in: both wrote past the row ids");
+    for (int32_t layer = anchor; layer < p->config.n_layers; layer++)
+        if (in_group(p, layer, anchor))
+            verify_see_rows(p, layer);
     for (int32_t b = 0; b < p->batch; b++) {
         const verify_request *q = p->batch_request[b] < 0 ? NULL : &p->request[p->batch_request[b]];
         int32_t ring_first = 0;
         if (q)
-            hsp_resident(p->cache[0], q->handle, anchor + p->config.first_layer, NULL, NULL, &ring_first, NULL);
+            verify_lost(
+                p, 0,
+                hsp_resident(p->cache[0], q->handle, anchor + p->config.first_layer, NULL, NULL, &ring_first, NULL));
         for (int64_t e = b * n; e < (b + 1) * n && !p->difference[0]; e++)
             if (q)
                 check_id(p, q, anchor, ring_first, selection[e], ids[e]);
@@ -238,19 +258,19 @@ static void check_ids(verify_pair *p, int32_t anchor, const int32_t *selection, 
 }
 
 void verify_swap_in(verify_pair *p, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k) {
-    int64_t n = (int64_t)n_queries * k, room = (p->batch < 0 ? 0 : p->batch * n) + 1;
+    int64_t n = (int64_t)n_queries * k;
     int32_t number = p->config.first_layer + layer;
-    int32_t *ids = grab(p, (size_t)room, sizeof *ids), *other = grab(p, (size_t)room, sizeof *other);
-    if (ids && other) {
-        memset(ids, 0x55, (size_t)room * sizeof *ids);
-        memset(other, 0x55, (size_t)room * sizeof *other);
-        int status = both(p, "swap_in", hsp_swap_in(p->cache[0], number, selection, n_queries, k, ids, NULL),
-                          hsp_swap_in(p->cache[1], number, selection, n_queries, k, other, NULL));
-        if (status == HSP_OK)
-            check_ids(p, layer, selection, n, ids, other);
-        else if (ids[0] != 0x55555555 || other[0] != 0x55555555)
-            differs(p, "swap_in: row ids were written though it failed");
-    }
-    free(ids);
-    free(other);
+    size_t list = p->batch < 0 ? 0 : (size_t)(p->batch * n) * sizeof *selection, room = list + sizeof *selection;
+    void *pieces[3];
+    if (verify_borrow(p, (size_t[]){list, room, room}, 3, pieces) != TOOL_OK)
+        return;
+    int32_t *ids = memset(pieces[1], 0x55, room), *other = memset(pieces[2], 0x55, room);
+    memcpy(pieces[0], selection, list);
+    int status = both(p, "swap_in", hsp_swap_in(p->cache[0], number, pieces[0], n_queries, k, ids, NULL),
+                      hsp_swap_in(p->cache[1], number, pieces[0], n_queries, k, other, NULL));
+    if (verify_wait(p) == TOOL_OK && status == HSP_OK)
+        check_ids(p, layer, selection, n, ids, other);
+    else if (!p->failed && (ids[0] != 0x55555555 || other[0] != 0x55555555))
+        differs(p, "swap_in: row ids were written though it failed");
+    verify_give_back(p, pieces, 3);
 }

@@ -71,21 +71,22 @@ static void random_config(round_state *s) {
     c->seed = (uint64_t)below(s, 1000);
 }
 
-/* Threads and the place of the host rows are chosen for each side: neither may show. */
-static int open_pair(round_state *s, const char *const names[2]) {
-    const char *folder = getenv("TMPDIR"), *files[2];
-    char path[2][512];
-    int32_t n_threads[2];
+/* Threads and the place of the host rows. The draws are the same whatever a backend can do, so that a seed means one
+ * round for all of them. */
+static int open_pair(round_state *s) {
+    const char *folder = getenv("TMPDIR");
+    verify_choice choice[2] = {{0}, {0}};
     for (int side = 0; side < 2; side++) {
-        snprintf(path[side], sizeof path[side], "%s/hisparse-verify-%ld-%d", folder && *folder ? folder : "/tmp",
-                 (long)getpid(), side);
-        hsp_backend_desc desc = {.struct_size = sizeof desc};
-        for (int32_t i = 0; hsp_backend_info(i, &desc) == HSP_OK && strcmp(desc.name, names[side]) != 0; i++)
-            desc.capabilities = 0;
-        files[side] = one_in(s, 4) && desc.capabilities & HSP_CAN_HOST_FILE ? path[side] : "";
-        n_threads[side] = below(s, 4);
+        uint32_t can = s->pair.sides->capabilities[side];
+        int in_file = one_in(s, 4) && can & HSP_CAN_HOST_FILE;
+        int32_t n_threads = below(s, 4);
+        choice[side].n_threads = can & HSP_CAN_PARALLEL ? n_threads : 0;
+        choice[side].huge_pages = one_in(s, 4);
+        if (in_file)
+            snprintf(choice[side].host_file, sizeof choice[side].host_file, "%s/hisparse-verify-%ld-%d",
+                     folder && *folder ? folder : "/tmp", (long)getpid(), side);
     }
-    return verify_open(&s->pair, names, n_threads, files);
+    return verify_open(&s->pair, choice);
 }
 
 /* ------------------------------------------------------------------------------------------------------ choices -- */
@@ -235,12 +236,13 @@ static void random_operation(round_state *s) {
         verify_state(p, &s->random);
 }
 
-int verify_round(const char *const names[2], uint64_t seed, verify_totals *totals, char *difference_out, size_t bytes) {
+int verify_round(verify_sides *sides, uint64_t seed, verify_totals *totals, char *sentence_out, size_t bytes) {
     round_state s = {.random = {seed}};
+    s.pair.sides = sides;
     s.pair.totals = totals;
     s.size = random_size(&s.random);
     random_config(&s);
-    open_pair(&s, names);
+    open_pair(&s);
     int done = 0;
     while (!s.pair.failed && !s.pair.difference[0] && !tool_interrupted && done < s.size->n_operations) {
         random_operation(&s);
@@ -249,9 +251,9 @@ int verify_round(const char *const names[2], uint64_t seed, verify_totals *total
     if (!s.pair.failed && !s.pair.difference[0])
         verify_state(&s.pair, &s.random);
     verify_close(&s.pair);
+    snprintf(sentence_out, bytes, "operation %d, %s", done, s.pair.failed ? "the machine failed" : s.pair.difference);
     if (s.pair.failed)
         return s.pair.failed;
     totals->rounds += !tool_interrupted || s.pair.difference[0];
-    snprintf(difference_out, bytes, "operation %d, %s", done, s.pair.difference);
     return s.pair.difference[0] ? TOOL_DIFFERS : TOOL_OK;
 }

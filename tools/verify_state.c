@@ -20,10 +20,13 @@ static void compare_slots(verify_pair *p, const verify_request *q, int32_t layer
         p->failed = tool_fail(TOOL_FAILED, "out of memory");
         return;
     }
-    for (size_t side = 0; side < 2; side++)
-        if (hsp_resident(p->cache[side], q->handle, layer + p->config.first_layer, list + side * 2 * n,
-                         list + side * 2 * n + n, &ring_first[side], &first_id[side]) != HSP_OK)
+    for (int side = 0; side < 2; side++) {
+        int32_t *tokens = list + (size_t)side * 2 * n;
+        int status = hsp_resident(p->cache[side], q->handle, layer + p->config.first_layer, tokens, tokens + n,
+                                  &ring_first[side], &first_id[side]);
+        if (!verify_lost(p, side, status) && status != HSP_OK)
             DIFFERS(p, "resident: %s: %s", p->name[side], hsp_last_error(p->cache[side]));
+    }
     for (size_t i = 0; i < 2 * n; i++)
         if (list[i] != list[2 * n + i])
             DIFFERS(p, "resident: layer %d, %s %zu: %s has %d, %s has %d", layer + p->config.first_layer,
@@ -53,6 +56,8 @@ static void compare_rows(verify_pair *p, const verify_request *q, int32_t layer,
     hsp_row_sink sink = rows_sink(&p->config, rows);
     for (int side = 0; side < 2 && rows; side++) {
         int status = hsp_read(p->cache[side], q->handle, layer + p->config.first_layer, first, n, &sink);
+        if (verify_lost(p, side, status))
+            break;
         if (status != HSP_OK)
             DIFFERS(p, "read: %s: %s", p->name[side], hsp_last_error(p->cache[side]));
         else if (memcmp(rows, q->rows + ((size_t)layer * (size_t)q->max_tokens + (size_t)first) * bytes,
@@ -69,12 +74,12 @@ static void compare_request(verify_pair *p, const verify_request *q, rows_random
     hsp_counters counters[2] = {{0}, {0}};
     for (int side = 0; side < 2; side++) {
         hsp_length(p->cache[side], q->handle, &length[side]);
-        hsp_request_counters(p->cache[side], q->handle, &counters[side]);
+        verify_lost(p, side, hsp_request_counters(p->cache[side], q->handle, &counters[side]));
     }
     if (length[0] != length[1])
         DIFFERS(p, "length: %d on %s, %d on %s", length[0], p->name[0], length[1], p->name[1]);
     compare_counters(p, "request_counters", &counters[0], &counters[1]);
-    for (int32_t layer = 0; layer < p->config.n_layers; layer++) {
+    for (int32_t layer = 0; layer < p->config.n_layers && !p->failed; layer++) {
         compare_rows(p, q, layer, random);
         if (verify_anchor(p, layer) == layer)
             compare_slots(p, q, layer);
@@ -85,7 +90,7 @@ static void compare_totals(verify_pair *p) {
     hsp_stats_view stats[2] = {{.struct_size = sizeof stats[0]}, {.struct_size = sizeof stats[0]}};
     const hsp_counters *total = &stats[0].total;
     for (int side = 0; side < 2; side++)
-        hsp_stats(p->cache[side], &stats[side]);
+        verify_lost(p, side, hsp_stats(p->cache[side], &stats[side]));
     compare_counters(p, "stats", total, &stats[1].total);
     if (total->hits + total->misses + total->invalid + total->none != (uint64_t)p->entries)
         DIFFERS(p, "stats: the counters add up to %llu entries of %lld",
@@ -98,7 +103,7 @@ static void compare_totals(verify_pair *p) {
     for (int32_t layer = 0; layer < p->config.n_layers; layer++) {
         hsp_counters counters[2] = {{0}, {0}};
         for (int side = 0; side < 2; side++)
-            hsp_layer_counters(p->cache[side], layer + p->config.first_layer, &counters[side]);
+            verify_lost(p, side, hsp_layer_counters(p->cache[side], layer + p->config.first_layer, &counters[side]));
         compare_counters(p, "layer_counters", &counters[0], &counters[1]);
     }
 }
