@@ -43,6 +43,8 @@ static void describe(char *detail, size_t bytes) {
 /* The stream that later requests come and go in. A captured stream runs nothing now; the one it is replayed on shows at
  * the next step_begin. */
 static void remember(hsp__cuda *cuda, cudaStream_t stream) {
+    cuda->ahead_group = -1;
+    cuda->has_stream = 1;
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusNone)
         cuda->stream = stream;
@@ -57,7 +59,7 @@ static int needs_big_kernel(const hsp__cuda *cuda) {
 void hsp__cuda_carve_device(hsp__cuda *cuda, hsp__arena *arena) {
     size_t batch = (size_t)cuda->layout->max_batch;
     cuda->group_layer = hsp__carve(arena, (size_t)cuda->layout->n_layers, sizeof(int32_t));
-    cuda->done = hsp__carve(arena, batch * HSP__CUDA_MOST_PARTS, sizeof(uint32_t));
+    cuda->turns = hsp__carve(arena, 1, sizeof *cuda->turns);
     cuda->scratch_words = needs_big_kernel(cuda) ? hsp__cuda_swap_in_big_words(cuda->layout->n_slots) : 0;
     cuda->scratch = hsp__carve(arena, batch, cuda->scratch_words * sizeof(uint32_t));
 }
@@ -94,12 +96,16 @@ static int admit(void *self, int32_t slot, const int32_t *pages, int32_t n_pages
         status = hsp__cuda_admit_launch(&p, cuda->stream);
     memcpy(cuda->page + (size_t)slot * (size_t)cuda->layout->max_pages, pages, (size_t)n_pages * sizeof(int32_t));
     cuda->ring_first[slot] = 0;
+    cuda->ahead_group = -1;
+    if (status == cudaSuccess && !cuda->has_stream) /* no stream to follow yet: the first one must find it done */
+        status = cudaStreamSynchronize(cuda->stream);
     return hsp__cuda_check(cuda, status, "admit", error);
 }
 
 static int retire(void *self, int32_t slot, hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_admit p = hsp__cuda_admit_params(cuda, slot);
+    cuda->ahead_group = -1;
     return hsp__cuda_check(cuda, hsp__cuda_retire_launch(&p, cuda->stream), "retire", error);
 }
 
@@ -162,25 +168,33 @@ static int append(void *self, int32_t layer, const hsp_row_source *rows, int32_t
     return hsp__cuda_check(cuda, hsp__cuda_append_launch(&p, cuda->batch, stream), "append", error);
 }
 
-/* Blocks a request: enough to cover the link's latency, no more than half of the multiprocessors in all, so that others
- * can work beside; past eight nothing is gained (lab/swap_in.md). */
+/* Blocks a request: enough to cover the link's latency, no more than a quarter of the multiprocessors in all; past
+ * eight nothing is gained (lab/swap_in.md). */
 static int parts_for(const hsp__cuda *cuda, int32_t batch) {
-    int parts = 1;
-    while (parts < HSP__CUDA_MOST_PARTS && 2 * parts * batch <= cuda->n_multiprocessors / 2)
+    int parts = 1, most = cuda->config->request_blocks ? cuda->config->request_blocks : HSP__CUDA_MOST_PARTS;
+    while (parts < most && 2 * parts * batch <= cuda->n_multiprocessors / 4)
         parts *= 2;
     return parts;
 }
 
-/* From this batch on requests take turns at fetching, this many at once (lab/swap_in.md). */
-enum { TURNS_FROM_BATCH = 32, TURNS_AT_ONCE = 16 };
+/* From a batch of 32 on one block serves a request, and 12 fetch at once. With few misses a request need not wait for
+ * its turn, unless the batch is so large that few of each are many in all (lab/swap_in.md). */
+enum { TURNS_FROM_BATCH = 32, TURNS_AT_ONCE = 12, FEW_MISSES = 32, FEW_UP_TO_BATCH = 64 };
 
-static int swap(hsp__cuda *cuda, const hsp__cuda_swap_in *p, int32_t batch, void *stream, const char *what,
+static int swap(hsp__cuda *cuda, hsp__cuda_swap_in *p, int32_t batch, int overlaps, void *stream, const char *what,
                 hsp__error *error) {
+    const hsp_config *config = cuda->config;
+    int turns = batch >= TURNS_FROM_BATCH;
     cudaError_t status;
+    p->batch = batch;
+    p->window = turns ? config->fetch_blocks ? config->fetch_blocks : TURNS_AT_ONCE : 0;
+    p->few = batch <= FEW_UP_TO_BATCH ? FEW_MISSES : 0;
+    p->in_flight = config->pieces_in_flight ? config->pieces_in_flight : turns ? 2 : 4;
     if (hsp__cuda_swap_in_fits(p->policy, p->n, p->n_slots))
-        status = hsp__cuda_swap_in_launch(p, batch, parts_for(cuda, batch), stream);
+        status = hsp__cuda_swap_in_launch(p, turns ? 1 : parts_for(cuda, batch), overlaps, stream);
     else
-        status = hsp__cuda_swap_in_big_launch(p, batch, stream);
+        status = hsp__cuda_swap_in_big_launch(p, stream);
+    remember(cuda, stream);
     return hsp__cuda_check(cuda, status, what, error);
 }
 
@@ -188,18 +202,23 @@ static int warm(void *self, int32_t slot, int32_t group, const int32_t *tokens, 
                 hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, tokens, n, NULL);
-    remember(cuda, stream);
     p.warm_slot = slot;
-    return n == 0 ? HSP_OK : swap(cuda, &p, 1, stream, "warm", error);
+    return n == 0 ? HSP_OK : swap(cuda, &p, 1, 0, stream, "warm", error);
 }
 
 static int swap_in(void *self, int32_t group, const int32_t *selection, int32_t n_queries, int32_t k,
                    int32_t *row_ids_out, void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
     hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, selection, n_queries * k, row_ids_out);
-    remember(cuda, stream);
-    p.window = cuda->batch >= TURNS_FROM_BATCH ? TURNS_AT_ONCE : 0;
-    return swap(cuda, &p, cuda->batch, stream, "swap_in", error);
+    /* Right behind another swap-in this one may start beside it, and may look at what only swap-ins of its own group
+     * change. Behind anything else that would only be slower: it costs 0.2 us where there is nothing to overlap with.
+     */
+    int overlaps = cuda->ahead_group >= 0 && cuda->ahead_stream == stream;
+    p.early = overlaps && cuda->ahead_group != group;
+    int status = swap(cuda, &p, cuda->batch, overlaps, stream, "swap_in", error);
+    cuda->ahead_group = group;
+    cuda->ahead_stream = stream;
+    return status;
 }
 
 /* --------------------------------------------------------------------------------------------------- inspection -- */

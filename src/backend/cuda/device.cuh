@@ -55,6 +55,12 @@ static __device__ __forceinline__ uint32_t count_before(bool flag, uint32_t *war
     return earlier + __popc(votes & lanes_below());
 }
 
+/* The same value, which the compiler does not know to be the same. */
+static __device__ __forceinline__ uint32_t hidden(uint32_t value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 static __device__ __forceinline__ void add_to(uint64_t *counter, uint64_t amount) {
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(counter), "l"(amount) : "memory");
 }

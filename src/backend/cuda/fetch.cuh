@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of a swap-in: misses as one flat list of pieces, several independent loads a thread in flight before the
+/* The bytes of a swap-in: rows as one flat list of pieces, several independent loads a thread in flight before the
  * first store. */
 #ifndef HSP_CUDA_FETCH_CUH
 #define HSP_CUDA_FETCH_CUH
@@ -12,6 +12,10 @@
 template <typename piece>
 static __device__ __forceinline__ piece *plain_piece(const hsp__cuda_rows &rows, uint32_t id, uint32_t q) {
     return (piece *)(rows.device_anchor + (uint64_t)id * rows.plain_stride) + q;
+}
+
+static __device__ __forceinline__ const char *host_row_at(const hsp__cuda_rows &rows, uint32_t host_row) {
+    return rows.host + (uint64_t)host_row * rows.host_stride;
 }
 
 /* A piece of a row of one layer: where it goes on the device. q: number of the piece in the layer's row. */
@@ -37,14 +41,21 @@ static __device__ __forceinline__ uint32_t divide(uint32_t x, hsp__cuda_divisor 
     return quotient - (quotient * d.by > x);
 }
 
-/* Fetch m rows: host_row and slot (shared or global) name them, first_id is the request's first row id. This block is
- * `part` of `parts` that share the work. */
-template <typename piece, int IN_FLIGHT, bool PLAIN>
-static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, const uint32_t *host_row,
-                                                    const uint16_t *slot, uint32_t m, uint32_t first_id, uint32_t part,
-                                                    uint32_t parts) {
-    const uint32_t total = m * rows.row_pieces.by, stride = parts * blockDim.x;
-    for (uint32_t c = part * blockDim.x + threadIdx.x; c < total; c += stride * IN_FLIGHT) {
+/* PASSING: rows of a whole batch must not push what others need out of the L2, the GPU's translations above all. */
+template <bool PASSING, typename piece>
+static __device__ __forceinline__ void store_piece(piece *to, piece value) {
+    if (PASSING)
+        __stcs(to, value);
+    else
+        *to = value;
+}
+
+/* Fetch the m rows of the list, in shared or global memory, with all threads of the block. */
+template <typename piece, int IN_FLIGHT, bool PLAIN, bool PASSING>
+static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, const hsp__cuda_move *list,
+                                                    uint32_t m) {
+    const uint32_t total = m * rows.row_pieces.by, stride = blockDim.x;
+    for (uint32_t c = threadIdx.x; c < total; c += stride * IN_FLIGHT) {
         piece value[IN_FLIGHT];
         piece *to[IN_FLIGHT];
 #pragma unroll
@@ -52,14 +63,15 @@ static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, 
             uint32_t i = c + u * stride;
             if (i < total) {
                 uint32_t r = divide(i, rows.row_pieces), q = i - r * rows.row_pieces.by;
-                const piece *from = (const piece *)(rows.host + (uint64_t)host_row[r] * rows.host_stride);
+                hsp__cuda_move move = list[r];
+                const piece *from = (const piece *)host_row_at(rows, move.host_row);
                 if (PLAIN)
-                    to[u] = plain_piece<piece>(rows, first_id + slot[r], q);
+                    to[u] = plain_piece<piece>(rows, move.id, q);
                 else {
                     uint32_t layer = divide(q, rows.layer_pieces);
                     q -= layer * rows.layer_pieces.by;
                     from += layer * rows.host_layer_pieces;
-                    to[u] = device_piece<piece>(rows, rows.group_layer[layer], first_id + slot[r], q);
+                    to[u] = device_piece<piece>(rows, rows.group_layer[layer], move.id, q);
                 }
                 value[u] = load_host(from + q);
             }
@@ -67,28 +79,57 @@ static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, 
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++)
             if (c + u * stride < total)
-                *to[u] = value[u];
+                store_piece<PASSING>(to[u], value[u]);
     }
 }
 
-/* The same for any number of rows, in rounds whose pieces can be counted in 31 bits. */
-template <bool PLAIN>
-static __device__ __forceinline__ void fetch_rows(const hsp__cuda_rows &rows, const uint32_t *host_row,
-                                                  const uint16_t *slot, uint32_t m, uint32_t first_id, uint32_t part,
-                                                  uint32_t parts) {
-    if (PLAIN) { /* at most 8192 rows of 4096 pieces: is_plain in geometry.c sees to it */
-        fetch_pieces<uint4, 4, true>(rows, host_row, slot, m, first_id, part, parts);
+/* The same for rows of any kind and number, in rounds whose pieces can be counted in 31 bits. Plain rows need no
+ * rounds: at most 8192 of 4096 pieces (is_plain in geometry.c). */
+template <bool PLAIN, bool PASSING>
+static __device__ __forceinline__ void fetch_rows(const hsp__cuda_rows &rows, const hsp__cuda_move *list, uint32_t m,
+                                                  int in_flight) {
+    if (PLAIN && in_flight < 4)
+        fetch_pieces<uint4, 2, true, PASSING>(rows, list, m);
+    else if (PLAIN)
+        fetch_pieces<uint4, 4, true, PASSING>(rows, list, m);
+    if (PLAIN)
         return;
-    }
     const uint32_t round = 0x7fffffffu / rows.row_pieces.by;
     for (uint32_t first = 0; first < m; first += round) {
         uint32_t n = m - first < round ? m - first : round;
         if (rows.piece_bytes == 16)
-            fetch_pieces<uint4, 4, false>(rows, host_row + first, slot + first, n, first_id, part, parts);
+            fetch_pieces<uint4, 2, false, PASSING>(rows, list + first, n);
         else if (rows.piece_bytes == 8)
-            fetch_pieces<uint2, 4, false>(rows, host_row + first, slot + first, n, first_id, part, parts);
+            fetch_pieces<uint2, 2, false, PASSING>(rows, list + first, n);
         else
-            fetch_pieces<uint32_t, 4, false>(rows, host_row + first, slot + first, n, first_id, part, parts);
+            fetch_pieces<uint32_t, 2, false, PASSING>(rows, list + first, n);
+    }
+}
+
+/* A warp holds one plain row on its way from host memory: started before the row's slot is known. */
+template <int PIECES>
+struct held_row {
+    uint4 piece[PIECES > 0 ? PIECES : 1];
+};
+
+template <int PIECES>
+static __device__ __forceinline__ void hold_row(held_row<PIECES> &h, const hsp__cuda_rows &rows, uint32_t host_row) {
+    const uint4 *from = (const uint4 *)host_row_at(rows, host_row);
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        uint32_t q = threadIdx.x % 32 + 32 * i;
+        if (q < rows.row_pieces.by)
+            h.piece[i] = load_host(from + q);
+    }
+}
+
+template <int PIECES>
+static __device__ __forceinline__ void put_row(const held_row<PIECES> &h, const hsp__cuda_rows &rows, uint32_t id) {
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        uint32_t q = threadIdx.x % 32 + 32 * i;
+        if (q < rows.row_pieces.by)
+            *plain_piece<uint4>(rows, id, q) = h.piece[i];
     }
 }
 

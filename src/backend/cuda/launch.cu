@@ -5,19 +5,27 @@ cudaError_t hsp__cuda_prepare(const void *kernel, int shared_bytes) {
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
 }
 
-cudaError_t hsp__cuda_launch(const void *kernel, int blocks, int threads, int parts, int shared_bytes,
-                             const void *params, cudaStream_t stream) {
+cudaError_t hsp__cuda_launch(const void *kernel, hsp__cuda_shape shape, const void *params, cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute cluster = {};
+    cudaLaunchAttribute attribute[2] = {};
     void *arguments[] = {(void *)params};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = (size_t)shared_bytes;
+    unsigned n = 0;
+    config.gridDim = dim3((unsigned)shape.blocks);
+    config.blockDim = dim3((unsigned)shape.threads);
+    config.dynamicSmemBytes = (size_t)shape.shared_bytes;
     config.stream = stream;
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)parts;
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    config.attrs = &cluster;
-    config.numAttrs = parts > 1;
+    if (shape.parts > 1) {
+        attribute[n].id = cudaLaunchAttributeClusterDimension;
+        attribute[n].val.clusterDim.x = (unsigned)shape.parts;
+        attribute[n].val.clusterDim.y = attribute[n].val.clusterDim.z = 1;
+        n++;
+    }
+    if (shape.overlaps) {
+        attribute[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[n].val.programmaticStreamSerializationAllowed = 1;
+        n++;
+    }
+    config.attrs = attribute;
+    config.numAttrs = n;
     return cudaLaunchKernelExC(&config, kernel, arguments);
 }

@@ -11,20 +11,26 @@
 extern "C" {
 #endif
 
-/* Launch a kernel whose one argument is a struct. parts: blocks of a cluster. */
-cudaError_t hsp__cuda_launch(const void *kernel, int blocks, int threads, int parts, int shared_bytes,
-                             const void *params, cudaStream_t stream);
+typedef struct hsp__cuda_shape {
+    int blocks, threads;
+    int parts; /* blocks of a cluster */
+    int shared_bytes;
+    int overlaps; /* may start before the kernel ahead in the stream is done, and waits for it by itself */
+} hsp__cuda_shape;
+
+/* Launch a kernel whose one argument is a struct. */
+cudaError_t hsp__cuda_launch(const void *kernel, hsp__cuda_shape shape, const void *params, cudaStream_t stream);
 /* Allow a kernel its shared memory. */
 cudaError_t hsp__cuda_prepare(const void *kernel, int shared_bytes);
 
 /* LRU, up to 8192 entries and slots; parts: blocks a request, a power of two up to HSP__CUDA_MOST_PARTS. */
 int hsp__cuda_swap_in_fits(int policy, int n, int n_slots);
 cudaError_t hsp__cuda_swap_in_prepare(void);
-cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int batch, int parts, cudaStream_t stream);
+cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int parts, int overlaps, cudaStream_t stream);
 
 /* Anything else; needs scratch of so many words an entry of the batch. */
 cudaError_t hsp__cuda_swap_in_big_prepare(void);
-cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, int batch, cudaStream_t stream);
+cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, cudaStream_t stream);
 uint64_t hsp__cuda_swap_in_big_words(int n_slots);
 
 cudaError_t hsp__cuda_append_launch(const hsp__cuda_write *p, int batch, cudaStream_t stream);

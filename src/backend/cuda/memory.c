@@ -127,8 +127,10 @@ static int set_up_device(hsp__cuda *cuda, hsp__error *error) {
                                  "making an event", error);
     if (failed == HSP_OK)
         failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_prepare(), "preparing the kernels", error);
-    return failed == HSP_OK ? hsp__cuda_check(cuda, hsp__cuda_swap_in_big_prepare(), "preparing the kernels", error)
-                            : failed;
+    if (failed == HSP_OK)
+        failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_big_prepare(), "preparing the kernels", error);
+    /* The caller's streams need not follow the one the clearing was queued on. */
+    return failed == HSP_OK ? hsp__cuda_check(cuda, cudaDeviceSynchronize(), "clearing GPU memory", error) : failed;
 }
 
 int hsp__cuda_open(void *self, hsp__error *error) {

@@ -8,6 +8,16 @@
 /* Blocks that may share one request. */
 #define HSP__CUDA_MOST_PARTS 8
 
+/* Blocks of a launch that are done: turns.cuh. */
+typedef struct hsp__cuda_turns {
+    uint32_t done[2], counter; /* which of the two this launch uses */
+} hsp__cuda_turns;
+
+/* A row to fetch: its number in the host pool, its id on the device. */
+typedef struct hsp__cuda_move {
+    uint32_t host_row, id;
+} hsp__cuda_move;
+
 /* Division by a number known at launch, as a multiplication: floor(x * magic / 2^32) with magic = floor(2^32 / by) + 1
  * is the quotient or one more, for every x below 2^31. */
 typedef struct hsp__cuda_divisor {
@@ -55,9 +65,14 @@ typedef struct hsp__cuda_swap_in {
     int32_t warm_slot;        /* the one request of a warm-up; -1: the batch of the step */
     int32_t n;                /* entries a request: n_queries * k */
     int32_t n_slots, slot_stride, ring_rows, rows_per_request, max_context;
-    int32_t group, policy, window; /* window: entries of the batch that fetch at once; 0: all */
+    int32_t group, policy;
+    int32_t batch;
+    int32_t window;    /* requests of a large batch that fetch at once; 0: a small batch, all fetch */
+    int32_t few;       /* with so many misses or fewer a request does not wait for its turn */
+    int32_t early;     /* tags and order may be read before the work ahead in the stream is done */
+    int32_t in_flight; /* loads of a thread, plain rows: 4, or 2 when less */
     int32_t no_io, plain;
-    uint32_t *done;    /* [max_batch][HSP__CUDA_MOST_PARTS]: turns.cuh */
+    hsp__cuda_turns *turns;
     uint32_t *scratch; /* [max_batch][scratch_words], for selections too large for shared memory */
     uint64_t scratch_words;
     uint64_t seed; /* of HSP_RANDOM */

@@ -79,13 +79,13 @@ __global__ void truncate_kernel(const __grid_constant__ hsp__cuda_admit p) {
 }
 
 cudaError_t hsp__cuda_admit_launch(const hsp__cuda_admit *p, cudaStream_t stream) {
-    return hsp__cuda_launch((const void *)admit_kernel, 132, 256, 1, 0, p, stream);
+    return hsp__cuda_launch((const void *)admit_kernel, {132, 256, 1, 0, 0}, p, stream);
 }
 
 cudaError_t hsp__cuda_retire_launch(const hsp__cuda_admit *p, cudaStream_t stream) {
-    return hsp__cuda_launch((const void *)retire_kernel, 1, 256, 1, 0, p, stream);
+    return hsp__cuda_launch((const void *)retire_kernel, {1, 256, 1, 0, 0}, p, stream);
 }
 
 cudaError_t hsp__cuda_truncate_launch(const hsp__cuda_admit *p, cudaStream_t stream) {
-    return hsp__cuda_launch((const void *)truncate_kernel, p->with_tags ? 132 : 1, 256, 1, 0, p, stream);
+    return hsp__cuda_launch((const void *)truncate_kernel, {p->with_tags ? 132 : 1, 256, 1, 0, 0}, p, stream);
 }

@@ -20,9 +20,9 @@ typedef struct request_view {
     uint32_t slot;
 } request_view;
 
-template <bool ONE_LAYER>
+/* Where things are. Reads nothing: load_lengths has the rest. */
 static __device__ __forceinline__ request_view view_request(const hsp__cuda_swap_in &p, uint32_t slot) {
-    request_view v;
+    request_view v = {};
     const hsp__cuda_group_state &state = p.state;
     v.tag = state.tag + (uint64_t)slot * state.slot_array_stride;
     v.order = state.order + (uint64_t)slot * state.slot_array_stride;
@@ -30,15 +30,35 @@ static __device__ __forceinline__ request_view view_request(const hsp__cuda_swap
     v.cursor = state.cursor + (uint64_t)slot * state.n_groups;
     v.page = state.page + (uint64_t)slot * state.max_pages;
     v.counters = state.counters + (uint64_t)slot * state.n_groups;
-    v.ring_first = state.ring_first[slot];
     v.first_id = (int32_t)slot * p.rows_per_request;
     v.slot = slot;
-    const int32_t *written = state.written + (uint64_t)slot * state.n_layers;
+    return v;
+}
+
+template <bool ONE_LAYER>
+static __device__ __forceinline__ void load_lengths(request_view &v, const hsp__cuda_swap_in &p) {
+    const int32_t *written = p.state.written + (uint64_t)v.slot * p.state.n_layers;
+    v.ring_first = p.state.ring_first[v.slot];
     v.written = v.readable = written[0];
     if (!ONE_LAYER)
         for (int i = 1; i < p.rows.n_layers; i++)
             v.readable = min(v.readable, written[p.rows.group_layer[i] - p.rows.anchor]);
-    return v;
+}
+
+/* What a launch adds to the counters, by threads of different warps, without waiting for what is there. odd: entries of
+ * -1, entries out of range. */
+static __device__ __forceinline__ void count(const hsp__cuda_swap_in &p, const request_view &v, const uint32_t *odd,
+                                             uint32_t n_miss) {
+    if (threadIdx.x == 0 && p.warm_slot < 0)
+        add_to(&v.counters->hits, p.n - odd[0] - odd[1] - n_miss);
+    if (n_miss > 0 && threadIdx.x == 32)
+        add_to(p.warm_slot < 0 ? &v.counters->misses : &v.counters->warmed, n_miss);
+    if (n_miss > 0 && threadIdx.x == 64)
+        add_to(&v.counters->fetched_bytes, (uint64_t)n_miss * (p.rows.row_pieces.by * p.rows.piece_bytes));
+    if (odd[0] && threadIdx.x == 96 && p.warm_slot < 0)
+        add_to(&v.counters->none, odd[0]);
+    if (odd[1] && threadIdx.x == 128 && p.warm_slot < 0)
+        add_to(&v.counters->invalid, odd[1]);
 }
 
 /* Entries that have an answer at once, before any slot is looked at. */

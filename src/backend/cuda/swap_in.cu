@@ -1,371 +1,279 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Swap-in for LRU with up to 8192 entries and slots: one cluster a request, everything in registers and shared memory.
+/* Swap-in for LRU with up to 8192 entries and slots, in one launch.
  *
- * Every block of a cluster resolves the whole request by itself, so that it knows the misses without asking the others;
- * block 0 alone writes what is remembered. Then the blocks share the rows to fetch. Barriers: one after loading, one
- * after the tags were compared, one in the prefix sum, one before the new order and the lists of misses are read.
+ * A small batch has a cluster of blocks for each request. Every block resolves the whole request by itself, so that it
+ * knows the misses without asking the others; block 0 alone writes what is remembered. The leaders of a warp (entries
+ * that are the first to miss their token) are dealt to the blocks in turn, and a warp starts on its first row at once,
+ * before it is known which slot the row will take.
  *
- * Thread t has entries t * EK .. and places t * EO .. of the order, so that sums over threads keep both orders. */
+ * A large batch has one block for each request; a block with more than a few misses sorts them by their place in the
+ * context and fetches them when its turn comes (turns.cuh).
+ *
+ * Barriers: after loading, after the tags were compared, in the prefix sum, and before the new order and the victims
+ * are read; with misses a few more. */
 #include <cooperative_groups.h>
 
 #include "fetch.cuh"
 #include "launch.h"
-#include "resolve.cuh"
+#include "lru.cuh"
 #include "turns.cuh"
 
 namespace cg = cooperative_groups;
 
-#define THREADS 1024
+/* Relaxed: it orders what was read before it, and those values are in registers already. A release would wait for
+ * memory. */
+static __device__ __forceinline__ void cluster_arrive(void) {
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
 
-template <int EK, int EO>
-struct shared_state {
-    uint32_t key[2 * THREADS * (EK * THREADS > 4096 ? EK / 2 : EK)]; /* table of missed tokens */
-    uint32_t first[2 * THREADS * (EK * THREADS > 4096 ? EK / 2 : EK)];
-    int32_t tag[THREADS * EO];
-    uint32_t host_row[THREADS * EK];
-    int32_t token[THREADS * EK]; /* of each miss */
-    uint16_t victim[THREADS * EK];
-    uint8_t selected[THREADS * EO];
-    __align__(16) uint16_t order[THREADS * EO]; /* the new one, so that it leaves in whole lines */
-    uint32_t warp_total[32];
-    uint32_t odd[2]; /* entries of -1, entries out of range */
+static __device__ __forceinline__ void cluster_wait(void) {
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* The work ahead in the stream is done after the first; the second lets the launch behind prepare itself. Never the
+ * other way round: what runs beside this launch must find everything before it done. */
+static __device__ __forceinline__ void wait_for_work_ahead(void) {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+static __device__ __forceinline__ void let_next_launch_start(void) {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+struct share {
+    uint32_t part, parts; /* of the cluster */
+    uint32_t counter;     /* of the turns */
 };
 
-template <int EK>
-struct entries {
-    int32_t token[EK], answer[EK]; /* answer: a row id, -1, or -2 - place in the table */
-    uint16_t where[EK];
-    int32_t page[EK];
-    uint32_t missing; /* one bit each */
-};
+/* A hint may come before the work ahead is done: it brings the line to the L2, where later stores change it. */
+static __device__ __forceinline__ void expect(const void *address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
 
 template <int EO>
-struct places {
-    uint16_t slot[EO];
-    uint32_t hit; /* one bit each */
-};
-
-static __device__ __forceinline__ int entry_of(int per_thread, int i) {
-    return threadIdx.x * per_thread + i;
-}
-
-/* ------------------------------------------------------------------------------------------------------ loading -- */
-
-template <int EK>
-static __device__ __forceinline__ void load_selection(entries<EK> &e, const int32_t *selection, int n) {
-    bool whole = n % EK == 0 && ((uintptr_t)selection & (EK * 4 - 1)) == 0;
-    if (whole && EK == 2 && entry_of(EK, 1) < n) {
-        int2 v = ((const int2 *)selection)[threadIdx.x];
-        e.token[0] = v.x;
-        e.token[1] = v.y;
-        return;
-    }
-    if (whole && EK == 4 && entry_of(EK, 3) < n) {
-        int4 v = ((const int4 *)selection)[threadIdx.x];
-        e.token[0] = v.x;
-        e.token[1] = v.y;
-        e.token[EK > 2 ? 2 : 0] = v.z;
-        e.token[EK > 2 ? 3 : 0] = v.w;
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < EK; i++)
-        e.token[i] = entry_of(EK, i) < n ? selection[entry_of(EK, i)] : -1;
-}
-
-static __device__ __forceinline__ void split(uint32_t pair, uint16_t *slot) {
-    slot[0] = (uint16_t)pair;
-    slot[1] = (uint16_t)(pair >> 16);
-}
-
-/* EO places of the order in as few loads as there can be. */
-template <int EO>
-static __device__ __forceinline__ void load_order(places<EO> &o, const uint16_t *order, int slot_stride) {
-    uint32_t pair[EO / 2];
-#pragma unroll
-    for (int i = 0; i < EO / 2; i++)
-        pair[i] = 0;
-    if (entry_of(EO, 0) < slot_stride) {
-        if (EO == 2)
-            pair[0] = ((const uint32_t *)order)[threadIdx.x];
-        else if (EO == 4) {
-            uint2 v = ((const uint2 *)order)[threadIdx.x];
-            pair[0] = v.x;
-            pair[1] = v.y;
-        } else {
-#pragma unroll
-            for (int i = 0; i < EO / 8; i++) {
-                uint4 v = ((const uint4 *)order)[threadIdx.x * (EO / 8) + i];
-                pair[4 * i] = v.x;
-                pair[4 * i + 1] = v.y;
-                pair[4 * i + 2 < EO / 2 ? 4 * i + 2 : 0] = v.z;
-                pair[4 * i + 3 < EO / 2 ? 4 * i + 3 : 0] = v.w;
-            }
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < EO / 2; i++)
-        split(pair[i], &o.slot[2 * i]);
-}
-
-template <int EK, int EO>
-static __device__ __forceinline__ void load_state(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o,
-                                                  const request_view &v, const hsp__cuda_swap_in &p) {
-#pragma unroll
-    for (int i = 0; i < EK; i++)
-        e.where[i] = (uint32_t)e.token[i] < (uint32_t)p.max_context ? v.where[e.token[i]] : (uint16_t)NO_SLOT;
-        /* The stride of slots is a multiple of 16: vectors never leave the request's part. */
-#pragma unroll
-    for (int i = 0; i < EO; i += 4) {
-        uint32_t at = threadIdx.x * 4 + i * THREADS;
-        if (at < (uint32_t)p.slot_stride)
-            *(int4 *)&sm.tag[at] = *(const int4 *)&v.tag[at];
-    }
+static __device__ __forceinline__ void load_slots(int4 *tags, places<EO> &o, const request_view &v,
+                                                  const hsp__cuda_swap_in &p) {
+    load_tags<EO>(tags, v.tag, p.slot_stride);
     load_order(o, v.order, p.slot_stride);
 }
 
-template <int EK, int EO>
-static __device__ __forceinline__ void clear(shared_state<EK, EO> &sm) {
-#pragma unroll
-    for (int i = 0; i < (int)sizeof sm.key / 16; i += THREADS) {
-        ((uint4 *)sm.key)[i + threadIdx.x] = make_uint4(0, 0, 0, 0);
-        ((uint4 *)sm.first)[i + threadIdx.x] = make_uint4(~0u, ~0u, ~0u, ~0u);
-    }
-#pragma unroll
-    for (int i = 0; i < (int)sizeof sm.selected / 4; i += THREADS)
-        if (i + threadIdx.x < sizeof sm.selected / 4)
-            ((uint32_t *)sm.selected)[i + threadIdx.x] = 0;
-    if (threadIdx.x < 2)
-        sm.odd[threadIdx.x] = 0;
+/* Everything a block has to load. Only batch_slot, which no kernel that may overlap changes, and with p.early tags and
+ * order may be read before the work ahead is done. Returns the request slot, -1 for padding. */
+template <int EK, int EO, bool PLAIN>
+static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o, request_view &v,
+                                               share &s, const hsp__cuda_swap_in &p, uint32_t b) {
+    const int32_t *selection = p.selection + (int64_t)b * p.n;
+    int4 tags[(EO + 3) / 4];
+    int32_t slot = p.warm_slot >= 0 ? p.warm_slot : p.state.batch_slot[b];
+    clear(sm);
+    if (p.early && entry_of(EK, 0) < p.n)
+        expect(&selection[entry_of(EK, 0)]);
+    if (p.early && slot >= 0)
+        load_slots(tags, o, v = view_request(p, (uint32_t)slot), p);
+    wait_for_work_ahead();
+    if (p.window == 0) /* a large batch fetches more slowly with the next launch beside it (lab/swap_in.md) */
+        let_next_launch_start();
+    s.counter = turns_counter(p);
+    load_selection(e, selection, p.n);
+    if (slot < 0)
+        return slot;
+    if (!p.early)
+        load_slots(tags, o, v = view_request(p, (uint32_t)slot), p);
+    load_where(e, v.where, p.max_context);
+    load_lengths<PLAIN>(v, p);
+    keep_tags(sm, tags);
+    return slot;
 }
 
-/* ---------------------------------------------------------------------------------------------------- resolving -- */
-
-/* What is left when an entry is not a row in a slot: nothing, a token in the ring, or a row to fetch. */
-template <int EK, int EO>
-static __device__ __forceinline__ void find_other(shared_state<EK, EO> &sm, entries<EK> &e, const request_view &v,
-                                                  const hsp__cuda_swap_in &p, int i, bool there) {
-    miss_table table = {sm.key, sm.first, sizeof sm.key / 4 - 1};
-    int32_t token = e.token[i];
-    if (!there) {
-        if (entry_of(EK, i) < p.n)
-            atomicAdd(&sm.odd[token != -1], 1u);
-    } else if (token >= v.ring_first)
-        e.answer[i] = v.first_id + p.n_slots + token % p.ring_rows;
-    else {
-        e.page[i] = v.page[token / HSP_PAGE_TOKENS];
-        e.answer[i] = -2 - (int32_t)table_insert(table, token, (uint32_t)entry_of(EK, i));
-        e.missing |= 1u << i;
-    }
-}
-
-/* Answer what can be answered, mark the slots hit, enter the rest in the table of misses. A tag is always below
- * ring_first and below what is readable, so a tag that fits needs no other check than that the token is one. */
-template <int EK, int EO>
-static __device__ __forceinline__ void find_hits(shared_state<EK, EO> &sm, entries<EK> &e, const request_view &v,
-                                                 const hsp__cuda_swap_in &p) {
-    e.missing = 0;
-#pragma unroll
-    for (int i = 0; i < EK; i++) {
-        int32_t token = e.token[i];
-        uint32_t slot = min((uint32_t)e.where[i], (uint32_t)(THREADS * EO - 1));
-        bool there = (uint32_t)token < (uint32_t)(token >= v.ring_first ? v.written : v.readable);
-        bool hit = there && e.where[i] == slot && sm.tag[slot] == token;
-        e.answer[i] = hit ? v.first_id + (int32_t)slot : -1;
-        if (hit)
-            sm.selected[slot] = 1;
-        else
-            find_other(sm, e, v, p, i, there);
-    }
-}
-
-template <int EK>
-static __device__ __forceinline__ void store_ids(const entries<EK> &e, int32_t *ids, int n) {
-    if (EK == 2 && n % 2 == 0 && ((uintptr_t)ids & 7) == 0 && entry_of(EK, 1) < n) {
-        ((int2 *)ids)[threadIdx.x] = make_int2(e.answer[0], e.answer[1]);
+/* This warp's leader number s.part, if it has so many, sets off now. */
+template <int EK, int PIECES>
+static __device__ __forceinline__ void hold_first(held_row<PIECES> &h, const hsp__cuda_swap_in &p, const entries<EK> &e,
+                                                  const leaders &l, const request_view &v, const share &s) {
+    uint32_t rank = l.before_in_warp, row = 0;
+    bool here = false;
+    if (l.in_warp <= s.part)
         return;
-    }
-    if (EK == 4 && n % 4 == 0 && ((uintptr_t)ids & 15) == 0 && entry_of(EK, 3) < n) {
-        ((int4 *)ids)[threadIdx.x] =
-            make_int4(e.answer[0], e.answer[1], e.answer[EK > 2 ? 2 : 0], e.answer[EK > 2 ? 3 : 0]);
-        return;
-    }
 #pragma unroll
     for (int i = 0; i < EK; i++)
-        if (entry_of(EK, i) < n)
-            ids[entry_of(EK, i)] = e.answer[i];
-}
-
-/* Which of this thread's entries were the first to miss their token, one bit each. */
-template <int EK, int EO>
-static __device__ __forceinline__ uint32_t first_to_miss(const shared_state<EK, EO> &sm, const entries<EK> &e) {
-    uint32_t leads = 0;
-#pragma unroll
-    for (int i = 0; i < EK; i++)
-        if (e.missing >> i & 1 && sm.first[-2 - e.answer[i]] == (uint32_t)entry_of(EK, i))
-            leads |= 1u << i;
-    return leads;
-}
-
-/* Mark the places whose slot was hit; one bit each, those past the last slot count as hit. */
-template <int EK, int EO>
-static __device__ __forceinline__ void find_hit_places(const shared_state<EK, EO> &sm, places<EO> &o, int n_slots) {
-    o.hit = 0;
-#pragma unroll
-    for (int i = 0; i < EO; i++)
-        o.hit |= (uint32_t)(sm.selected[o.slot[i]] | (entry_of(EO, i) >= n_slots)) << i;
-}
-
-/* How many of N flags (bits of `flags`) are set in the threads of this warp before this one; all of the warp in *total.
- */
-template <int N>
-static __device__ __forceinline__ uint32_t count_in_warp(uint32_t flags, uint32_t *total) {
-    uint32_t below = lanes_below(), before = 0;
-    *total = 0;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        uint32_t votes = __ballot_sync(~0u, flags >> i & 1);
-        *total += __popc(votes);
-        before += __popc(votes & below);
-    }
-    return before;
-}
-
-/* Number the misses in order of first appearance and note what each needs. */
-template <int EK, int EO>
-static __device__ __forceinline__ void list_misses(shared_state<EK, EO> &sm, const entries<EK> &e, uint32_t leads,
-                                                   uint32_t miss) {
-#pragma unroll
-    for (int i = 0; i < EK; i++)
-        if (leads >> i & 1) {
-            sm.host_row[miss] = (uint32_t)e.page[i] * HSP_PAGE_TOKENS + (uint32_t)e.token[i] % HSP_PAGE_TOKENS;
-            sm.token[miss] = e.token[i];
-            sm.first[-2 - e.answer[i]] = miss++;
+        if (l.mine >> i & 1 && rank++ == s.part) {
+            here = true;
+            row = host_row_of(e, i, v);
         }
+    hold_row(h, p.rows, __shfl_sync(~0u, row, __ffs(__ballot_sync(~0u, here)) - 1));
 }
 
-/* The oldest n_miss unselected slots are the victims. */
+/* The other leaders dealt to this block go to its list. */
 template <int EK, int EO>
-static __device__ __forceinline__ void list_victims(shared_state<EK, EO> &sm, const places<EO> &o, uint32_t rank,
-                                                    uint32_t n_miss) {
+static __device__ __forceinline__ bool list_rest(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
+                                                 const request_view &v, const share &s, uint32_t held) {
+    uint32_t rank = l.before_in_warp, miss = l.miss;
+    bool any = false;
 #pragma unroll
-    for (int i = 0; i < EO; i++)
-        if (!(o.hit >> i & 1)) {
-            if (rank < n_miss)
-                sm.victim[rank] = o.slot[i];
+    for (int i = 0; i < EK; i++)
+        if (l.mine >> i & 1) {
+            if (rank >= held && (rank & (s.parts - 1)) == s.part) {
+                sm.list[atomicAdd(&sm.n_listed, 1u)] = {host_row_of(e, i, v), (uint32_t)v.first_id + sm.victim[miss]};
+                any = true;
+            }
             rank++;
+            miss++;
         }
+    return any;
 }
 
-/* New order, oldest first: the unselected that stay, the victims with their new rows, the hits. No branches: neighbours
- * differ. To shared memory: scattered stores of two bytes to global memory took 2100 of the 7400 cycles of a launch. */
-template <int EK, int EO>
-static __device__ __forceinline__ void make_order(shared_state<EK, EO> &sm, const places<EO> &o, uint32_t rank,
-                                                  uint32_t n_unselected, uint32_t n_miss, int n_slots) {
-    uint32_t hit_to = n_unselected + threadIdx.x * EO - rank, kept_to = rank - n_miss,
-             victim_to = n_unselected + kept_to;
-#pragma unroll
-    for (int i = 0; i < EO; i++) {
-        uint32_t hit = o.hit >> i & 1, unhit_to = rank < n_miss ? victim_to : kept_to;
-        uint32_t to = hit ? hit_to : unhit_to;
-        if (entry_of(EO, i) >= n_slots) /* places past the last stay */
-            to = (uint32_t)entry_of(EO, i);
-        sm.order[to] = o.slot[i];
-        hit_to += hit;
-        kept_to += 1 - hit;
-        victim_to += 1 - hit;
-        rank += 1 - hit;
-    }
+template <int EK, int EO, bool PLAIN, int PIECES>
+static __device__ __forceinline__ void fetch_share(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
+                                                   const hsp__cuda_swap_in &p, const request_view &v, const share &s,
+                                                   const held_row<PIECES> &h, bool held) {
+    if (__syncthreads_or(list_rest(sm, e, l, v, s, held ? s.parts : 0)))
+        fetch_rows<PLAIN, false>(p.rows, sm.list, sm.n_listed, EK < 8 ? p.in_flight : 2);
+    if (PIECES > 0 && held && l.in_warp > s.part)
+        put_row(h, p.rows, (uint32_t)v.first_id + sm.victim[l.miss - l.before_in_warp + s.part]);
 }
 
-template <int EK, int EO>
-static __device__ __forceinline__ void store_order(const shared_state<EK, EO> &sm, uint16_t *order, int slot_stride) {
-#pragma unroll
-    for (int i = 0; i < EO * THREADS; i += 8 * THREADS) {
-        int at = i + threadIdx.x * 8;
-        if (at < slot_stride && at < EO * THREADS)
-            *(uint4 *)&order[at] = *(const uint4 *)&sm.order[at];
-    }
+/* ------------------------------------------------------------------------------------------------- large batches -- */
+
+/* Misses are listed by parts of the context, at most THREADS of them and powers of two long: where they stand inside
+ * one does not matter. */
+static __device__ __forceinline__ uint32_t bucket_of(int32_t token, int32_t length) {
+    return (uint32_t)token >> max(0, 22 - __clz(length - 1));
 }
 
 template <int EK, int EO>
-static __device__ __forceinline__ void store_misses(const shared_state<EK, EO> &sm, entries<EK> &e,
-                                                    const request_view &v, uint32_t n_miss) {
-    for (uint32_t m = threadIdx.x; m < n_miss; m += THREADS) {
-        v.tag[sm.victim[m]] = sm.token[m];
-        v.where[sm.token[m]] = sm.victim[m];
-    }
+static __device__ __forceinline__ void count_buckets(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
+                                                     int32_t length, uint32_t *place) {
 #pragma unroll
     for (int i = 0; i < EK; i++)
-        if (e.answer[i] < -1)
-            e.answer[i] = v.first_id + sm.victim[sm.first[-2 - e.answer[i]]];
+        if (l.mine >> i & 1)
+            place[i] = atomicAdd(&sm.bucket[bucket_of(e.token[i], length)], 1u);
+}
+
+/* Each bucket's count becomes its first place. One barrier. */
+template <int EK, int EO>
+static __device__ __forceinline__ void sum_buckets(shared_state<EK, EO> &sm) {
+    uint32_t mine = sm.bucket[threadIdx.x], upto = mine, total;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        uint32_t other = __shfl_up_sync(~0u, upto, d);
+        upto += threadIdx.x % 32 >= d ? other : 0;
+    }
+    uint32_t before = sum_of_earlier_warps<THREADS>(__shfl_sync(~0u, upto, 31), sm.warp_bucket, &total);
+    sm.bucket[threadIdx.x] = before + upto - mine;
+}
+
+template <int EK, int EO, bool PLAIN>
+static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
+                                                    const hsp__cuda_swap_in &p, const request_view &v,
+                                                    const uint32_t *place, uint32_t n_miss, uint32_t counter) {
+    uint32_t miss = l.miss;
+#pragma unroll
+    for (int i = 0; i < EK; i++)
+        if (l.mine >> i & 1)
+            sm.list[sm.bucket[bucket_of(e.token[i], v.readable)] + place[i]] = {
+                host_row_of(e, i, v), (uint32_t)v.first_id + sm.victim[miss++]};
+    __syncthreads();
+    wait_for_turn(p, counter);
+    fetch_rows<PLAIN, true>(p.rows, sm.list, n_miss, p.in_flight);
 }
 
 /* ------------------------------------------------------------------------------------------------------- kernel -- */
+
+/* What is remembered, and the answers that had to wait for it. */
+template <int EK, int EO>
+static __device__ __forceinline__ void store_state(shared_state<EK, EO> &sm, entries<EK> &e, const leaders &l,
+                                                   const request_view &view, const hsp__cuda_swap_in &p, int32_t *ids,
+                                                   uint32_t n_miss) {
+    const request_view v = view_request(p, hidden(view.slot)); /* or six pointers would be held from the start */
+    store_order(sm, v.order, p.slot_stride);
+    if (n_miss > 0) {
+        store_misses(sm, e, l, v);
+        answer_misses(sm, e, v);
+        if (ids && e.missing)
+            store_ids(e, ids, p.n);
+    }
+    count(p, v, sm.odd, n_miss);
+}
+
+template <int EK, int EO, bool PLAIN>
+static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o,
+                                               const request_view &v, const share &s, const hsp__cuda_swap_in &p,
+                                               int32_t *ids) {
+    enum { PIECES = !PLAIN || EK > 2 ? 0 : EO > 4 ? 2 : 3 }; /* a lane holds: what the registers have room for */
+    uint32_t n_all, warp_kept, place[EK];
+    leaders l = {0, 0, 0, 0};
+    held_row<PIECES> h;
+    __syncthreads();
+    find_hits(sm, e, v, p);
+    if (s.part == 0 && ids && !e.missing)
+        store_ids(e, ids, p.n);
+    const int missing = __syncthreads_count(e.missing);
+    const bool sorted = EK < 8 && p.window > 0 && missing > p.few && !p.no_io,
+               held = PIECES > 0 && !p.no_io && !sorted && p.rows.row_pieces.by <= 32 * PIECES;
+    find_hit_places(sm, o, p.n_slots);
+    if (s.parts > 1)
+        cluster_arrive(); /* this block has read all it will read of what block 0 is about to change */
+    uint32_t rank = count_in_warp<EO>(~o.hit, &warp_kept);
+    if (missing) {
+        l = find_leaders(sm, e);
+        if (held)
+            hold_first(h, p, e, l, v, s);
+        if (sorted)
+            count_buckets(sm, e, l, v.readable, place);
+    }
+    uint32_t before = sum_of_earlier_warps<THREADS>(warp_kept << 16 | l.in_warp, sm.warp_total, &n_all);
+    rank += before >> 16;
+    l.miss = (before & 0xffff) + l.before_in_warp;
+    const uint32_t n_miss = n_all & 0xffff, n_unselected = n_all >> 16;
+    if (n_miss > 0) {
+        number_misses(sm, e, l);
+        list_victims(sm, o, rank, n_miss);
+        if (sorted)
+            sum_buckets(sm);
+    } else
+        let_next_launch_start();
+    if (s.part == 0)
+        make_order(sm, o, rank, n_unselected, n_miss, p.n_slots);
+    if (s.part == 0 || n_miss > 0)
+        __syncthreads();
+    if (s.part == 0) {
+        if (s.parts > 1)
+            cluster_wait();
+        store_state(sm, e, l, v, p, ids, n_miss);
+    }
+    if (sorted)
+        fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, place, n_miss, s.counter);
+    else if (n_miss > 0 && !p.no_io)
+        fetch_share<EK, EO, PLAIN>(sm, e, l, p, v, s, h, held);
+    if (sorted)
+        __syncthreads();
+}
+
+/* An entry of padding. */
+static __device__ __forceinline__ void swap_in_nothing(const hsp__cuda_swap_in &p, const share &s, int32_t *ids) {
+    let_next_launch_start();
+    for (int i = s.part * THREADS + threadIdx.x; ids && i < p.n; i += s.parts * THREADS)
+        ids[i] = -1;
+}
 
 template <int EK, int EO, bool PLAIN>
 __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_constant__ hsp__cuda_swap_in p) {
     extern __shared__ __align__(16) unsigned char memory[];
     shared_state<EK, EO> &sm = *(shared_state<EK, EO> *)memory;
     cg::cluster_group cluster = cg::this_cluster();
-    const uint32_t parts = cluster.num_blocks(), part = cluster.block_rank(), b = blockIdx.x / parts;
+    share s = {cluster.block_rank(), cluster.num_blocks(), 0};
+    const uint32_t b = blockIdx.x / s.parts;
     int32_t *ids = p.ids ? p.ids + (int64_t)b * p.n : NULL;
     entries<EK> e;
     places<EO> o;
-
-    int32_t slot = p.warm_slot >= 0 ? p.warm_slot : p.state.batch_slot[b];
-    load_selection(e, p.selection + (int64_t)b * p.n, p.n);
-    if (slot < 0) {
-        for (int i = part * THREADS + threadIdx.x; ids && i < p.n; i += parts * THREADS)
-            ids[i] = -1;
-        give_turn(p, b, part);
-        return;
-    }
-    request_view v = view_request<PLAIN>(p, (uint32_t)slot);
-    load_state(sm, e, o, v, p);
-    clear(sm);
-    __syncthreads();
-    find_hits(sm, e, v, p);
-    int any_missing = __syncthreads_or(e.missing);
-    if (part == 0 && ids && !e.missing)
-        store_ids(e, ids, p.n);
-
-    uint32_t n_all, warp_kept, warp_missed = 0, miss = 0, leads = 0;
-    find_hit_places(sm, o, p.n_slots);
-    if (parts > 1)
-        cluster_arrive(); /* this block has read all it will read of what block 0 is about to change */
-    uint32_t rank = count_in_warp<EO>(~o.hit, &warp_kept);
-    if (any_missing) {
-        leads = first_to_miss(sm, e);
-        miss = count_in_warp<EK>(leads, &warp_missed);
-    }
-    uint32_t before = sum_of_earlier_warps<THREADS>(warp_kept << 16 | warp_missed, sm.warp_total, &n_all);
-    rank += before >> 16;
-    miss += before & 0xffff;
-    const uint32_t n_miss = n_all & 0xffff, n_unselected = n_all >> 16;
-    if (n_miss > 0) {
-        list_misses(sm, e, leads, miss);
-        list_victims(sm, o, rank, n_miss);
-    }
-    if (part == 0)
-        make_order(sm, o, rank, n_unselected, n_miss, p.n_slots);
-    if (part == 0 || n_miss > 0)
-        __syncthreads();
-    if (part == 0) {
-        if (parts > 1)
-            cluster_wait();
-        store_order(sm, v.order, p.slot_stride);
-        store_misses(sm, e, v, n_miss);
-        if (ids && e.missing)
-            store_ids(e, ids, p.n);
-        count(p, v, sm.odd, n_miss);
-    }
-    if (n_miss > 0 && !p.no_io) {
-        wait_for_turn(p, b, part);
-        fetch_rows<PLAIN>(p.rows, sm.host_row, sm.victim, n_miss, (uint32_t)v.first_id, part, parts);
-    }
-    give_turn(p, b, part);
-    if (parts > 1 && part != 0)
+    request_view v;
+    const bool live = load<EK, EO, PLAIN>(sm, e, o, v, s, p, b) >= 0;
+    if (live)
+        swap_in<EK, EO, PLAIN>(sm, e, o, v, s, p, ids);
+    else
+        swap_in_nothing(p, s, ids);
+    if (threadIdx.x == 0)
+        end_turn(p, s.counter);
+    if (live && s.parts > 1 && s.part != 0)
         cluster_wait();
 }
 
@@ -399,9 +307,10 @@ cudaError_t hsp__cuda_swap_in_prepare(void) {
     return status;
 }
 
-cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int batch, int parts, cudaStream_t stream) {
+cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int parts, int overlaps, cudaStream_t stream) {
     const variant *v = variants;
     while (p->n > v->most_entries || p->n_slots > v->most_slots)
         v++;
-    return hsp__cuda_launch(v->kernel[p->plain], batch * parts, THREADS, parts, v->shared_bytes, p, stream);
+    hsp__cuda_shape shape = {p->batch * parts, THREADS, parts, v->shared_bytes, overlaps};
+    return hsp__cuda_launch(v->kernel[p->plain], shape, p, stream);
 }

@@ -12,7 +12,7 @@
 struct lists {
     uint32_t *key, *first; /* table of missed tokens */
     uint32_t table_size;
-    uint32_t *host_row;
+    hsp__cuda_move *move;
     int32_t *token;
     uint32_t *place; /* of each entry: its place in the table + 1, 0 when it is not missing */
     uint16_t *victim, *order;
@@ -27,7 +27,7 @@ static __host__ __device__ uint32_t table_size(uint32_t n_slots) {
 
 uint64_t hsp__cuda_swap_in_big_words(int n_slots) {
     uint64_t stride = ((uint64_t)n_slots + 15) / 16 * 16;
-    return 2 * (uint64_t)table_size((uint32_t)n_slots) + 4 * stride;
+    return 2 * (uint64_t)table_size((uint32_t)n_slots) + 5 * stride;
 }
 
 static __device__ lists view_lists(const hsp__cuda_swap_in &p, uint32_t b) {
@@ -36,8 +36,8 @@ static __device__ lists view_lists(const hsp__cuda_swap_in &p, uint32_t b) {
     l.table_size = table_size(p.n_slots);
     l.key = words;
     l.first = words + l.table_size;
-    l.host_row = l.first + l.table_size;
-    l.token = (int32_t *)(l.host_row + p.slot_stride);
+    l.move = (hsp__cuda_move *)(l.first + l.table_size);
+    l.token = (int32_t *)(l.move + p.slot_stride);
     l.place = (uint32_t *)(l.token + p.slot_stride);
     l.victim = (uint16_t *)(l.place + p.slot_stride);
     l.order = l.victim + p.slot_stride;
@@ -80,7 +80,7 @@ static __device__ uint32_t list_misses(const hsp__cuda_swap_in &p, const request
         if (leads) {
             int32_t token = selection[e];
             l.token[miss] = token;
-            l.host_row[miss] =
+            l.move[miss].host_row =
                 (uint32_t)v.page[token / HSP_PAGE_TOKENS] * HSP_PAGE_TOKENS + (uint32_t)token % HSP_PAGE_TOKENS;
         }
         __syncthreads(); /* every entry of this round has looked before any number replaces an entry */
@@ -203,27 +203,16 @@ static __device__ void store_misses(const hsp__cuda_swap_in &p, const request_vi
     for (uint32_t m = threadIdx.x; m < n_miss; m += THREADS) {
         v.tag[l.victim[m]] = l.token[m];
         v.where[l.token[m]] = l.victim[m];
+        l.move[m].id = (uint32_t)v.first_id + l.victim[m];
     }
     for (int e = threadIdx.x; ids && n_miss > 0 && e < p.n; e += THREADS)
         if (l.place[e])
             ids[e] = v.first_id + l.victim[__ldcg(&l.first[l.place[e] - 1]) & 0x7fffffffu];
 }
 
-__global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_constant__ hsp__cuda_swap_in p) {
-    extern __shared__ uint8_t selected[];
+static __device__ void swap_in(const hsp__cuda_swap_in &p, const request_view &v, const lists &l,
+                               const int32_t *selection, int32_t *ids, uint8_t *selected, uint32_t counter) {
     __shared__ uint32_t warp_total[32], odd[2], last;
-    const uint32_t b = blockIdx.x;
-    const int32_t *selection = p.selection + (int64_t)b * p.n;
-    int32_t *ids = p.ids ? p.ids + (int64_t)b * p.n : NULL;
-    int32_t slot = p.warm_slot >= 0 ? p.warm_slot : p.state.batch_slot[b];
-    if (slot < 0) {
-        for (int e = threadIdx.x; ids && e < p.n; e += THREADS)
-            ids[e] = -1;
-        give_turn(p, b, 0);
-        return;
-    }
-    request_view v = view_request<false>(p, (uint32_t)slot);
-    lists l = view_lists(p, b);
     for (uint32_t i = threadIdx.x; i < l.table_size; i += THREADS) {
         __stcg(&l.key[i], 0u);
         __stcg(&l.first[i], ~0u);
@@ -242,10 +231,28 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_co
     store_misses(p, v, l, ids, n_miss);
     count(p, v, odd, n_miss);
     if (n_miss > 0 && !p.no_io) {
-        wait_for_turn(p, b, 0);
-        fetch_rows<false>(p.rows, l.host_row, l.victim, n_miss, (uint32_t)v.first_id, 0, 1);
+        __syncthreads();
+        wait_for_turn(p, counter);
+        fetch_rows<false, false>(p.rows, l.move, n_miss, 2);
+        __syncthreads();
     }
-    give_turn(p, b, 0);
+}
+
+__global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_constant__ hsp__cuda_swap_in p) {
+    extern __shared__ uint8_t selected[];
+    const uint32_t b = blockIdx.x, counter = turns_counter(p);
+    const int32_t *selection = p.selection + (int64_t)b * p.n;
+    int32_t *ids = p.ids ? p.ids + (int64_t)b * p.n : NULL;
+    int32_t slot = p.warm_slot >= 0 ? p.warm_slot : p.state.batch_slot[b];
+    if (slot >= 0) {
+        request_view v = view_request(p, (uint32_t)slot);
+        load_lengths<false>(v, p);
+        swap_in(p, v, view_lists(p, b), selection, ids, selected, counter);
+    } else
+        for (int e = threadIdx.x; ids && e < p.n; e += THREADS)
+            ids[e] = -1;
+    if (threadIdx.x == 0)
+        end_turn(p, counter);
 }
 
 /* The attribute belongs to the kernel, not to a launch: set once, to the most any cache may need. */
@@ -253,6 +260,7 @@ cudaError_t hsp__cuda_swap_in_big_prepare(void) {
     return hsp__cuda_prepare((const void *)swap_in_big_kernel, 65536);
 }
 
-cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, int batch, cudaStream_t stream) {
-    return hsp__cuda_launch((const void *)swap_in_big_kernel, batch, THREADS, 1, p->slot_stride, p, stream);
+cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, cudaStream_t stream) {
+    hsp__cuda_shape shape = {p->batch, THREADS, 1, p->slot_stride, 0};
+    return hsp__cuda_launch((const void *)swap_in_big_kernel, shape, p, stream);
 }

@@ -76,10 +76,10 @@ __global__ void fill_kernel(const __grid_constant__ hsp__cuda_write p) {
 
 cudaError_t hsp__cuda_append_launch(const hsp__cuda_write *p, int batch, cudaStream_t stream) {
     int warps = p->rows_per_request < 8 ? p->rows_per_request : 8;
-    return hsp__cuda_launch((const void *)append_kernel, batch, warps * 32, 1, 0, p, stream);
+    return hsp__cuda_launch((const void *)append_kernel, {batch, warps * 32, 1, 0, 0}, p, stream);
 }
 
 cudaError_t hsp__cuda_fill_launch(const hsp__cuda_write *p, cudaStream_t stream) {
     int blocks = (p->n + 7) / 8;
-    return hsp__cuda_launch((const void *)fill_kernel, blocks < 264 ? blocks : 264, 256, 1, 0, p, stream);
+    return hsp__cuda_launch((const void *)fill_kernel, {blocks < 264 ? blocks : 264, 256, 1, 0, 0}, p, stream);
 }
