@@ -10,17 +10,28 @@
 int bench_swap_in(int argc, char **argv);
 
 typedef struct bench_options {
-    const char *backend, *policy, *output;
-    int64_t k, slots, row_bytes, context, batch, threads;
+    const char *backend, *policy, *output, *cases;
+    int64_t k, context, threads, layers; /* context, layers: 0 when not given */
     double seconds;
-    tool_reals misses;
-    int sweep_context, huge_pages, json, csv;
+    tool_reals batches, misses, row_sizes, slot_counts; /* as given; empty when not */
+    int64_t slots, row_bytes, batch;                    /* the one shape of a body that has one */
+    int sweep_context, huge_pages, skew, json, csv;
 } bench_options;
 
-/* Resolve at growing contexts: adds the rows of its own table. Returns an exit code. */
-extern const emit_column bench_sweep_columns[];
-extern const int bench_sweep_n_columns;
-int bench_sweep(const bench_options *o, emit_table *table);
+/* One way to measure. */
+typedef struct bench_body {
+    const char *what, *note; /* of the table */
+    const emit_column *column;
+    int n_columns;
+    int keeps_rows;                                        /* rows made before a failure are printed */
+    int (*run)(const bench_options *o, emit_table *table); /* adds rows; returns an exit code */
+} bench_body;
+extern const bench_body bench_cpu;   /* by miss rate, in ordinary memory */
+extern const bench_body bench_sweep; /* resolve at growing contexts */
+extern const bench_body bench_gpu;   /* cases by miss rate, on a backend with memory of its own */
+
+/* TOOL_OK, or a code after saying which lists of cases there are. */
+int bench_gpu_known_list(const char *name);
 
 /* A cache with `batch` requests filled to the whole context. */
 typedef struct bench_cache {
@@ -48,6 +59,8 @@ typedef struct bench_trace {
     rows_random random;
 } bench_trace;
 
+/* Tokens a context must have for steps with misses. */
+int64_t bench_turnover(int64_t k, int64_t n_slots);
 /* 0, or -1 without memory. */
 int bench_trace_init(bench_trace *trace, int32_t k, int32_t n_slots, int32_t context, uint64_t seed);
 void bench_trace_free(bench_trace *trace);

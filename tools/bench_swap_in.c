@@ -1,61 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Swap-in by miss rate. Every step is made three times, one after the other: on a cache that fetches nothing
- * (HSP_NO_IO: resolve alone), on one that does, and as a plain copy of the rows that were missed, from a pool of the
- * bench's own to the same slots. The copy is the ceiling: what fetching costs beyond it is the library's. */
+/* `hisparse bench swap-in`: its options, and which body they are for. Backends in ordinary memory and those with memory
+ * of their own are measured by different means; an option that only one of them has is refused by the other. */
 #include "bench.h"
 #include "tools.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-/* A row to copy: from this row of the pool to this row of the destination. */
-typedef struct move {
-    int64_t from, to;
-} move;
-
-typedef struct swap_bench {
-    const bench_options *o;
-    bench_cache resolve, fetch;
-    hsp_rows_view view;
-    char *pool;                 /* [batch][context] rows */
-    char *target;               /* [batch][slots] rows */
-    bench_trace *trace;         /* [batch] */
-    int32_t *selection;         /* [batch][k] */
-    int32_t *resolve_ids, *ids; /* [batch][k] */
-    int32_t *tags;              /* [slots] */
-    int32_t *tags_before;       /* [batch][slots] */
-    move *moves;                /* [batch * k] */
-    int64_t n_moves, n_moved;   /* of this step; of all measured steps */
-    bench_samples resolve_us, fetch_us, gather_us;
-    const char *failed; /* text of the library's last error */
-} swap_bench;
-
-static const emit_column columns[] = {{"miss", "%", 1},          {"steps", "", 0},         {"rows", "", 1},
-                                      {"resolve", "us", 2},      {"resolve_p99", "us", 2}, {"swap_in", "us", 2},
-                                      {"swap_in_p99", "us", 2},  {"fetch", "us", 2},       {"gather", "us", 2},
-                                      {"gather_p99", "us", 2},   {"of_gather", "%", 1},    {"fetch_rate", "GB/s", 2},
-                                      {"gather_rate", "GB/s", 2}};
+enum { NOT_GIVEN = -1 };
 
 static const tool_option options[] = {
     {"backend", TOOL_TEXT, offsetof(bench_options, backend), 0, 0, "NAME", "backend to measure (cpu)"},
     {"k", TOOL_INT, offsetof(bench_options, k), 1, 65535, "N", "entries of a selection (2048)"},
-    {"slots", TOOL_INT, offsetof(bench_options, slots), 1, 65535, "N", "slots per request (4096)"},
-    {"row-bytes", TOOL_INT, offsetof(bench_options, row_bytes), 4, 65536, "N", "bytes of a row, a multiple of 4 (656)"},
-    {"context", TOOL_INT, offsetof(bench_options, context), 1, 4194304, "N", "tokens of a request (131072)"},
-    {"batch", TOOL_INT, offsetof(bench_options, batch), 1, 1024, "N", "requests of a step (1)"},
+    {"slots", TOOL_REALS, offsetof(bench_options, slot_counts), 1, 65535, "LIST",
+     "slots per request (4096); more than one with cuda only, as for --row-bytes and --batch"},
+    {"row-bytes", TOOL_REALS, offsetof(bench_options, row_sizes), 4, 65536, "LIST",
+     "bytes of a row, a multiple of 4 (656)"},
+    {"context", TOOL_INT, offsetof(bench_options, context), 1, 4194304, "N",
+     "tokens of a request (131072; cuda: 32768 from batch 33 on)"},
+    {"batch", TOOL_REALS, offsetof(bench_options, batches), 1, 1024, "LIST", "requests of a step (1)"},
     {"misses", TOOL_REALS, offsetof(bench_options, misses), 0, 100, "LIST",
      "percent of a selection that is not resident (0,1,5,10,13.4,25,50,100)"},
+    {"cases", TOOL_TEXT, offsetof(bench_options, cases), 0, 0, "NAME",
+     "cuda: in place of those lists, short, floor (the table of the first prototype) or full; short when no list is "
+     "given"},
+    {"skew", TOOL_FLAG, offsetof(bench_options, skew), 0, 0, NULL,
+     "cuda: also one request that misses everything among others that miss nothing"},
+    {"layers", TOOL_INT, offsetof(bench_options, layers), 1, 1024, "N",
+     "cuda: layers that launches go round (as many as make a pool of 16 GiB)"},
     {"threads", TOOL_INT, offsetof(bench_options, threads), 0, 1024, "N",
-     "threads of the cache and of the copy; 0: as many as the machine gives (1)"},
+     "cpu: threads of the cache and of the copy; 0: as many as the machine gives (1)"},
     {"seconds", TOOL_REAL, offsetof(bench_options, seconds), 0, 86400, "S", "time for each miss rate, at least (1)"},
-    {"policy", TOOL_TEXT, offsetof(bench_options, policy), 0, 0, "NAME", "lru, fifo, random or clock (lru)"},
+    {"policy", TOOL_TEXT, offsetof(bench_options, policy), 0, 0, "NAME",
+     "lru, fifo, random or clock (lru; cuda: lru only)"},
     {"huge-pages", TOOL_FLAG, offsetof(bench_options, huge_pages), 0, 0, NULL,
-     "ask for 2 MiB pages for the host rows and for the pool of the plain copy"},
+     "cpu: ask for 2 MiB pages for the host rows and for the pool of the plain copy; cuda always does"},
     {"sweep-context", TOOL_FLAG, offsetof(bench_options, sweep_context), 0, 0, NULL,
-     "instead: resolve without misses at contexts of 8192 to 1048576 tokens"},
+     "cpu, instead: resolve without misses at contexts of 8192 to 1048576 tokens"},
     {"json", TOOL_FLAG, offsetof(bench_options, json), 0, 0, NULL, "print JSON"},
     {"csv", TOOL_FLAG, offsetof(bench_options, csv), 0, 0, NULL, "print CSV"},
     {"output", TOOL_TEXT, offsetof(bench_options, output), 0, 0, "FILE",
@@ -63,274 +44,130 @@ static const tool_option options[] = {
     {NULL, TOOL_FLAG, 0, 0, 0, NULL, NULL},
 };
 
-/* -------------------------------------------------------------------------------------------------------- setup -- */
+/* ----------------------------------------------------------------------------------- one kind of memory or the other
+ * -- */
 
-/* Memory as the library takes it for rows: aligned to 2 MiB, in small pages unless huge ones are asked for. */
-static char *row_memory(const bench_options *o, int64_t n_rows) {
-    size_t alignment = (size_t)2 << 20, bytes = (size_t)n_rows * (size_t)o->row_bytes;
-    char *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-    if (memory && o->huge_pages)
-        madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory ? memset(memory, 0, bytes) : NULL;
-}
+/* The names of what was given and is not for this backend. */
+typedef struct refusal {
+    const char *name;
+    int given;
+} refusal;
 
-static int take_memory(swap_bench *s) {
-    size_t entries = (size_t)(s->o->batch * s->o->k), slots = (size_t)s->o->slots;
-    s->pool = row_memory(s->o, s->o->batch * s->o->context);
-    s->target = row_memory(s->o, s->o->batch * s->o->slots);
-    s->trace = calloc((size_t)s->o->batch, sizeof *s->trace);
-    s->selection = calloc(entries, sizeof *s->selection);
-    s->resolve_ids = calloc(entries, sizeof *s->resolve_ids);
-    s->ids = calloc(entries, sizeof *s->ids);
-    s->tags = calloc(slots, sizeof *s->tags);
-    s->tags_before = calloc((size_t)s->o->batch * slots, sizeof *s->tags_before);
-    s->moves = calloc(entries, sizeof *s->moves);
-    if (!s->pool || !s->target || !s->trace || !s->selection || !s->resolve_ids || !s->ids || !s->tags ||
-        !s->tags_before || !s->moves)
-        return tool_fail(TOOL_FAILED, "out of memory");
-    rows_fill(s->pool, (size_t)s->o->row_bytes, s->o->batch * s->o->context, 0);
+static int refuse(const bench_options *o, const refusal *list, int n, const char *memory) {
+    for (int i = 0; i < n; i++)
+        if (list[i].given)
+            return tool_fail(TOOL_BAD_INPUT, "bench swap-in: --%s is not for backend '%s', which has %s", list[i].name,
+                             o->backend, memory);
     return TOOL_OK;
 }
 
-static int start(swap_bench *s) {
-    hsp_config config;
-    int code = bench_config(s->o, &config);
-    if (code == TOOL_OK)
-        code = take_memory(s);
-    if (code == TOOL_OK)
-        code = bench_open(&s->fetch, &config, s->pool);
-    config.flags |= HSP_NO_IO;
-    if (code == TOOL_OK)
-        code = bench_open(&s->resolve, &config, s->pool);
-    s->view = (hsp_rows_view){.struct_size = sizeof s->view};
-    if (code == TOOL_OK && hsp_rows(s->fetch.cache, 0, &s->view) != HSP_OK)
-        code = tool_fail(TOOL_FAILED, "%s", hsp_last_error(s->fetch.cache));
-    return code;
-}
-
-static void stop(swap_bench *s) {
-    bench_close(&s->resolve);
-    bench_close(&s->fetch);
-    for (int64_t b = 0; s->trace && b < s->o->batch; b++)
-        bench_trace_free(&s->trace[b]);
-    void *memory[] = {s->pool, s->target,      s->trace, s->selection,        s->resolve_ids,    s->ids,
-                      s->tags, s->tags_before, s->moves, s->resolve_us.value, s->fetch_us.value, s->gather_us.value};
-    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
-        free(memory[i]);
-}
-
-/* New traces and full slots for a miss rate. What earlier cases left in the slots does not matter. */
-static int start_case(swap_bench *s, uint64_t seed) {
-    int code = TOOL_OK;
-    s->n_moved = 0;
-    s->resolve_us.n = s->fetch_us.n = s->gather_us.n = 0;
-    for (int32_t b = 0; code == TOOL_OK && b < s->o->batch; b++) {
-        bench_trace_free(&s->trace[b]);
-        if (bench_trace_init(&s->trace[b], (int32_t)s->o->k, (int32_t)s->o->slots, (int32_t)s->o->context,
-                             seed + (uint64_t)b) != 0)
-            return tool_fail(TOOL_FAILED, "out of memory");
-        bench_trace_warm(&s->trace[b], s->tags);
-        code = bench_warm(&s->resolve, b, 0, s->tags);
-        if (code == TOOL_OK)
-            code = bench_warm(&s->fetch, b, 0, s->tags);
-    }
-    return code;
-}
-
-/* ------------------------------------------------------------------------------------------------------------- steps
- * -- */
-
-static void gather(const swap_bench *s) {
-    size_t bytes = (size_t)s->o->row_bytes;
-#pragma omp parallel for num_threads(s->o->threads ? (int)s->o->threads                                                \
-                                                   : (int)sysconf(_SC_NPROCESSORS_ONLN)) if (s->o->threads != 1)
-    for (int64_t i = 0; i < s->n_moves; i++)
-        memcpy(s->target + (size_t)s->moves[i].to * bytes, s->pool + (size_t)s->moves[i].from * bytes, bytes);
-}
-
-/* Rows this step fetches, in the order of the selection: entries whose slot held another token before. */
-static void list_moves(swap_bench *s, const int32_t *ids) {
-    s->n_moves = 0;
-    for (int32_t b = 0; b < s->o->batch; b++) {
-        int32_t *tags = s->tags_before + b * s->o->slots, first_id = 0;
-        hsp_resident(s->fetch.cache, s->fetch.request[b], 0, NULL, NULL, NULL, &first_id);
-        for (int64_t e = b * s->o->k; e < (b + 1) * s->o->k; e++) {
-            int32_t slot = ids[e] - first_id, token = s->selection[e];
-            if (slot < 0 || slot >= s->o->slots || tags[slot] == token)
-                continue;
-            tags[slot] = token;
-            s->moves[s->n_moves++] = (move){b * s->o->context + token, b * s->o->slots + slot};
-        }
-    }
-    s->n_moved += s->n_moves;
-}
-
-static void time_swap_in(swap_bench *s, bench_cache *b, int32_t *ids, bench_samples *samples) {
-    double before = bench_now_us();
-    int status = hsp_swap_in(b->cache, 0, s->selection, 1, (int32_t)s->o->k, ids, NULL);
-    bench_sample(samples, (bench_now_us() - before) / (double)s->o->batch);
-    if (status != HSP_OK)
-        s->failed = hsp_last_error(b->cache);
-}
-
-static void time_gather(swap_bench *s) {
-    double before = bench_now_us();
-    gather(s);
-    bench_sample(&s->gather_us, (bench_now_us() - before) / (double)s->o->batch);
-}
-
-/* Both caches give the same ids, and every id the bytes of its token. */
-static int check(const swap_bench *s) {
-    for (int64_t e = 0; e < s->o->batch * s->o->k; e++) {
-        int64_t row = e / s->o->k * s->o->context + s->selection[e];
-        if (s->ids[e] != s->resolve_ids[e])
-            return tool_fail(TOOL_DIFFERS, "entry %lld: row id %d with fetching, %d without", (long long)e, s->ids[e],
-                             s->resolve_ids[e]);
-        if (!rows_same(&s->view, s->ids[e], s->pool + (size_t)row * (size_t)s->o->row_bytes))
-            return tool_fail(TOOL_DIFFERS, "entry %lld: row id %d does not hold the bytes of token %d", (long long)e,
-                             s->ids[e], s->selection[e]);
-    }
+/* The one number of a list, or the default when none was given. */
+static int take_one(const bench_options *o, const char *name, const tool_reals *list, int64_t *value) {
+    if (list->n > 1)
+        return tool_fail(TOOL_BAD_INPUT, "--%s has %d numbers; backend '%s' takes one", name, list->n, o->backend);
+    if (list->n && list->value[0] != floor(list->value[0]))
+        return tool_fail(TOOL_BAD_INPUT, "--%s: %g is not a whole number", name, list->value[0]);
+    *value = list->n ? (int64_t)list->value[0] : *value;
     return TOOL_OK;
 }
 
-/* Who is first finds the processor's caches as the trace left them, so the two caches take turns, and the copy moves
- * between the last two places. It cannot be first: what it has to move is known from the ids. */
-static int step(swap_bench *s, int number, int32_t n_fresh, int checked) {
-    int resolve_first = number % 2 == 0, gather_second = number / 2 % 2;
-    for (int32_t b = 0; b < s->o->batch; b++) {
-        bench_trace_step(&s->trace[b], n_fresh);
-        memcpy(s->selection + b * s->o->k, s->trace[b].selection, (size_t)s->o->k * sizeof(int32_t));
-        hsp_resident(s->fetch.cache, s->fetch.request[b], 0, s->tags_before + b * s->o->slots, NULL, NULL, NULL);
-    }
-    for (int turn = 0; turn < 2; turn++) {
-        if ((turn == 0) == resolve_first)
-            time_swap_in(s, &s->resolve, s->resolve_ids, &s->resolve_us);
-        else
-            time_swap_in(s, &s->fetch, s->ids, &s->fetch_us);
-        if (turn == 0)
-            list_moves(s, resolve_first ? s->resolve_ids : s->ids);
-        if (turn == 1 - gather_second)
-            time_gather(s);
-    }
-    if (s->failed)
-        return tool_fail(TOOL_FAILED, "%s", s->failed);
-    return checked ? check(s) : TOOL_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ report
- * -- */
-
-static int report(swap_bench *s, double miss, emit_table *table) {
-    double resolve_us = bench_quantile(&s->resolve_us, 0.5), swap_us = bench_quantile(&s->fetch_us, 0.5);
-    double gather_us = bench_quantile(&s->gather_us, 0.5), fetch_us = swap_us - resolve_us;
-    double rows = (double)s->n_moved / ((double)s->resolve_us.n * (double)s->o->batch);
-    double gigabytes = rows * (double)s->o->row_bytes * 1e-3; /* bytes a us are 1e-3 GB/s */
-    int fetched = s->n_moved > 0 && fetch_us > 0;
-    const emit_cell cells[] = {{.number = miss},
-                               {.number = s->resolve_us.n},
-                               {.number = rows},
-                               {.number = resolve_us},
-                               {.number = bench_quantile(&s->resolve_us, 0.99)},
-                               {.number = swap_us},
-                               {.number = bench_quantile(&s->fetch_us, 0.99)},
-                               {.number = fetched ? fetch_us : NAN},
-                               {.number = fetched ? gather_us : NAN},
-                               {.number = fetched ? bench_quantile(&s->gather_us, 0.99) : NAN},
-                               {.number = fetched ? gather_us / fetch_us * 100 : NAN},
-                               {.number = fetched ? gigabytes / fetch_us : NAN},
-                               {.number = fetched ? gigabytes / gather_us : NAN}};
-    return emit_row(table, cells) == 0 ? TOOL_OK : tool_fail(TOOL_FAILED, "out of memory");
-}
-
-enum { WARM_STEPS = 20, LEAST_STEPS = 50, CHECK_EVERY = 32 };
-
-/* The first steps warm and are checked whole; one in CHECK_EVERY of the others is. */
-static int run_case(swap_bench *s, double miss, emit_table *table) {
-    int32_t n_fresh = (int32_t)lround((double)s->o->k * miss / 100);
-    int code = start_case(s, (uint64_t)(miss * 1000));
-    for (int i = 0; code == TOOL_OK && i < WARM_STEPS; i++)
-        code = step(s, i, n_fresh, 1);
-    s->resolve_us.n = s->fetch_us.n = s->gather_us.n = 0;
-    s->n_moved = 0;
-    double end = bench_now_us() + s->o->seconds * 1e6;
-    for (int i = 0; code == TOOL_OK && !tool_interrupted && (i < LEAST_STEPS || bench_now_us() < end); i++)
-        code = step(s, i, n_fresh, i % CHECK_EVERY == 0);
-    if (code != TOOL_OK || s->resolve_us.n == 0)
-        return code;
-    return report(s, miss, table);
-}
-
-static int run_cases(const bench_options *o, emit_table *table) {
-    swap_bench s = {.o = o};
-    int code = start(&s);
-    for (int i = 0; code == TOOL_OK && !tool_interrupted && i < o->misses.n; i++) {
-        if (isatty(STDERR_FILENO))
-            fprintf(stderr, "\r%.1f%% misses ", o->misses.value[i]);
-        code = run_case(&s, o->misses.value[i], table);
-    }
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K");
-    stop(&s);
-    return code;
-}
-
-static int check_options(const bench_options *o) {
+static int check_sizes(const bench_options *o) {
     double most = 0;
-    int64_t turnover = o->slots + 2 * o->k; /* so many tokens, and there is always one that cannot be resident */
+    int64_t turnover = bench_turnover(o->k, o->slots);
     for (int i = 0; i < o->misses.n; i++)
         most = fmax(most, o->misses.value[i]);
-    if (o->json && o->csv)
-        return tool_fail(TOOL_BAD_INPUT, "bench swap-in: --json or --csv, not both");
     if (o->slots < o->k)
         return tool_fail(TOOL_BAD_INPUT, "--slots is %lld; it must be at least --k, %lld", (long long)o->slots,
                          (long long)o->k);
     if (!o->sweep_context && o->context < (most > 0 ? turnover : o->slots))
-        return tool_fail(TOOL_BAD_INPUT, "--context is %lld; these misses need --slots and twice --k, %lld",
+        return tool_fail(TOOL_BAD_INPUT,
+                         "--context is %lld; with these misses, --slots and --k it must be at least %lld",
                          (long long)o->context, (long long)turnover);
-    return tool_check_backend(o->backend, NULL);
+    return TOOL_OK;
+}
+
+static int for_ordinary_memory(bench_options *o) {
+    const refusal others[] = {{"cases", o->cases != NULL}, {"skew", o->skew}, {"layers", o->layers != 0}};
+    int code = refuse(o, others, sizeof others / sizeof others[0], "ordinary memory");
+    o->batch = 1, o->row_bytes = 656, o->slots = 4096;
+    if (code == TOOL_OK)
+        code = take_one(o, "batch", &o->batches, &o->batch);
+    if (code == TOOL_OK)
+        code = take_one(o, "row-bytes", &o->row_sizes, &o->row_bytes);
+    if (code == TOOL_OK)
+        code = take_one(o, "slots", &o->slot_counts, &o->slots);
+    if (!o->context)
+        o->context = 131072;
+    if (o->threads == NOT_GIVEN)
+        o->threads = 1;
+    if (o->misses.n == 0)
+        o->misses = (tool_reals){8, {0, 1, 5, 10, 13.4, 25, 50, 100}};
+    return code == TOOL_OK ? check_sizes(o) : code;
+}
+
+static int for_own_memory(bench_options *o) {
+    const refusal others[] = {
+        {"threads", o->threads != NOT_GIVEN}, {"huge-pages", o->huge_pages}, {"sweep-context", o->sweep_context}};
+    int code = refuse(o, others, sizeof others / sizeof others[0], "memory of its own");
+    o->threads = 1;
+    if (code == TOOL_OK && strcmp(o->policy, "lru") != 0)
+        return tool_fail(TOOL_BAD_INPUT,
+                         "--policy is %s; with backend '%s' every launch has exactly the misses asked for, which only "
+                         "lru can promise",
+                         o->policy, o->backend);
+    return code;
+}
+
+/* The body these options are for, with their defaults filled in, or a code after saying what is wrong. */
+static int choose_body(bench_options *o, const bench_body **body_out) {
+    int own_memory = 0, code = TOOL_OK;
+    if (o->json && o->csv)
+        return tool_fail(TOOL_BAD_INPUT, "bench swap-in: --json or --csv, not both");
+    if (o->cases)
+        code = bench_gpu_known_list(o->cases);
+    if (code == TOOL_OK)
+        code = tool_check_backend(o->backend, &own_memory);
+    if (code == TOOL_OK)
+        code = own_memory ? for_own_memory(o) : for_ordinary_memory(o);
+    *body_out = own_memory ? &bench_gpu : o->sweep_context ? &bench_sweep : &bench_cpu;
+    return code;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- run -- */
+
+/* Rows are worth printing when all went well; long ones also when what came after them did not. */
+static int finish(const bench_options *o, const bench_body *body, const emit_table *table, emit_file *file, int code) {
+    if (code != TOOL_OK && !(body->keeps_rows && table->n_rows > 0)) {
+        emit_discard(file);
+        return code;
+    }
+    emit_print(table, o->json ? EMIT_JSON : o->csv ? EMIT_CSV : EMIT_TEXT, file->stream);
+    int written = emit_commit(file);
+    return code != TOOL_OK ? code : written;
 }
 
 int bench_swap_in(int argc, char **argv) {
     char command[1024];
-    bench_options o = {.backend = "cpu",
-                       .policy = "lru",
-                       .k = 2048,
-                       .slots = 4096,
-                       .row_bytes = 656,
-                       .context = 131072,
-                       .batch = 1,
-                       .threads = 1,
-                       .seconds = 1,
-                       .misses = {8, {0, 1, 5, 10, 13.4, 25, 50, 100}}};
+    bench_options o = {.backend = "cpu", .policy = "lru", .k = 2048, .threads = NOT_GIVEN, .seconds = 1};
+    const bench_body *body = &bench_cpu;
+    emit_file file;
     tool_command_text(argc, argv, command, sizeof command);
     tool_options(options,
                  "Time of a swap-in by miss rate, beside a plain copy of the same rows. Microseconds are medians per "
-                 "request.",
+                 "request; with cuda, of a launch for the whole batch.",
                  argc, argv, &o);
-    emit_file file;
-    emit_table table = {.what = "swap-in",
-                        .command = command,
-                        .column = columns,
-                        .n_columns = sizeof columns / sizeof columns[0],
-                        .note = "us per request, medians; fetch = swap_in - resolve; gather: memcpy of the same rows"};
-    if (o.sweep_context) {
-        table.what = "swap-in sweep-context", table.column = bench_sweep_columns,
-        table.n_columns = bench_sweep_n_columns;
-        table.note = "resolve without misses, us per request, medians; deviation from the first";
-    }
-    int code = check_options(&o);
+    int code = choose_body(&o, &body);
     if (code == TOOL_OK)
         code = emit_open(&file, o.output);
     if (code != TOOL_OK)
         return code;
+    emit_table table = {.what = body->what,
+                        .command = command,
+                        .column = body->column,
+                        .n_columns = body->n_columns,
+                        .note = body->note};
     tool_watch_interrupt();
-    code = o.sweep_context ? bench_sweep(&o, &table) : run_cases(&o, &table);
-    if (code == TOOL_OK)
-        emit_print(&table, o.json ? EMIT_JSON : o.csv ? EMIT_CSV : EMIT_TEXT, file.stream);
+    code = finish(&o, body, &table, &file, body->run(&o, &table));
     emit_free(&table);
-    if (code != TOOL_OK)
-        emit_discard(&file);
-    else
-        code = emit_commit(&file);
     return code == TOOL_OK && tool_interrupted ? TOOL_STOPPED : code;
 }

@@ -13,9 +13,8 @@ enum { N_GROUPS = 8, N_CONTEXTS = 5, CALLS = 32, N_WAYS = 2 };
 static const int32_t groups_in_turn[N_WAYS] = {1, N_GROUPS};
 static const int32_t contexts[N_CONTEXTS] = {8192, 32768, 131072, 524288, 1048576};
 
-const emit_column bench_sweep_columns[] = {{"groups_in_turn", "", 0}, {"context", "tokens", 0}, {"repeats", "", 0},
-                                           {"resolve", "us", 2},      {"resolve_p99", "us", 2}, {"deviation", "%", 1}};
-const int bench_sweep_n_columns = sizeof bench_sweep_columns / sizeof bench_sweep_columns[0];
+static const emit_column columns[] = {{"groups_in_turn", "", 0}, {"context", "tokens", 0}, {"repeats", "", 0},
+                                      {"resolve", "us", 2},      {"resolve_p99", "us", 2}, {"deviation", "%", 1}};
 
 typedef struct sweep {
     const bench_options *o;
@@ -115,7 +114,7 @@ static int report(sweep *s, int way, emit_table *table) {
     return TOOL_OK;
 }
 
-int bench_sweep(const bench_options *o, emit_table *table) {
+static int run(const bench_options *o, emit_table *table) {
     sweep s = {.o = o};
     if (o->slots > contexts[0])
         return tool_fail(TOOL_BAD_INPUT, "--slots is %lld; with --sweep-context it may be up to %d",
@@ -142,3 +141,10 @@ int bench_sweep(const bench_options *o, emit_table *table) {
     free(s.ids);
     return code;
 }
+
+const bench_body bench_sweep = {"swap-in sweep-context",
+                                "resolve without misses, us per request, medians; deviation from the first",
+                                columns,
+                                sizeof columns / sizeof columns[0],
+                                0,
+                                run};

@@ -23,8 +23,10 @@ int bench_trace_init(bench_trace *trace, int32_t k, int32_t n_slots, int32_t con
     }
     rows_permutation(&trace->random, trace->order, context);
     memcpy(trace->selection, trace->order, (size_t)k * sizeof *trace->selection);
+    /* A warm-up need not say in which order the slots fall, so the others may all be there still after the first step:
+     * as if they left in it, with k misses at most. */
     for (int32_t i = 0; i < context; i++)
-        trace->left[trace->order[i]] = i < k ? SELECTED : i < n_slots ? 0 : NEVER;
+        trace->left[trace->order[i]] = i < k ? SELECTED : i < n_slots ? k : NEVER;
     return 0;
 }
 
@@ -40,15 +42,21 @@ void bench_trace_warm(const bench_trace *trace, int32_t *tokens_out) {
         tokens_out[i] = trace->order[trace->n_slots - 1 - i];
 }
 
-/* The next token that cannot be resident: it is not selected, and left at least n_slots misses ago. There is one while
- * the context is at least n_slots + 2 k tokens. */
+/* The next token that cannot be resident: it is not selected, and n_slots - k misses came after the step in which it
+ * left. That many slots are not selected; each miss takes the oldest of them, and what leaves later is younger. */
 static int32_t fresh_token(bench_trace *trace) {
     for (;;) {
         int32_t token = trace->order[trace->next];
         trace->next = trace->next + 1 == trace->context ? 0 : trace->next + 1;
-        if (trace->left[token] != SELECTED && trace->n_missed - trace->left[token] >= trace->n_slots)
+        if (trace->left[token] != SELECTED && trace->n_missed - trace->left[token] >= trace->n_slots - trace->k)
             return token;
     }
+}
+
+/* Of the first n_slots tokens none can be fresh before n_slots misses, and a step may take k more than it needs to get
+ * there: so many others must there be. Later fewer would do. */
+int64_t bench_turnover(int64_t k, int64_t n_slots) {
+    return 2 * n_slots + k;
 }
 
 static void swap(int32_t *a, int32_t *b) {

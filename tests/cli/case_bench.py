@@ -105,6 +105,29 @@ def test_bounds(cli):
     cli.golden("bench_two_forms", *TINY, "--json", "--csv")
 
 
+def test_smallest_context(cli):
+    # Once there was no token left that could miss, and the bench looked for one for ever.
+    r = cli.run("bench", "swap-in", "--k", "64", "--slots", "256", "--context", "576", "--row-bytes", "64", "--seconds",
+                "0", "--misses", "73,100", "--json")
+    for row in r.json()["rows"]:
+        assert abs(row["rows"] - round(64 * row["miss_percent"] / 100)) < 0.01, row
+
+
+def test_options_of_other_backends(cli):
+    cli.golden("bench_cases_on_cpu", "bench", "swap-in", "--cases", "floor")
+    cli.golden("bench_skew_on_cpu", "bench", "swap-in", "--skew")
+    cli.golden("bench_layers_on_cpu", "bench", "swap-in", "--layers", "4")
+    cli.golden("bench_two_batches", "bench", "swap-in", "--batch", "1,2")
+    cli.golden("bench_half_a_row", "bench", "swap-in", "--row-bytes", "8.5")
+    cli.golden("bench_misspelt_cases", "bench", "swap-in", "--cases", "flor")
+
+
+def test_cuda_without_a_gpu(cli):
+    r = cli.run("bench", "swap-in", "--backend", "cuda", "--context", "1", "--batch", "1")
+    cli.same((r.code, r.out), (2, ""), "exit code and output")  # with a GPU: a context that is too short
+    assert "cannot run here" in r.err or "--context is 1;" in r.err, r.err
+
+
 def test_interrupt_keeps_results(cli):
     path = cli.folder / "partial.json"
     words = list(TINY[:-1]) + ["0.3", "--misses", "0" + ",0" * 31, "--json", "--output", str(path)]
