@@ -1,48 +1,76 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one call: build without CMake (a machine that is lent may have only compilers and CUDA),
-# run the conformance and model tests, then the bench. Results go to OUT.
+# Everything that needs a GPU, in one call, from a bundle made elsewhere: the machine needs a driver, Python 3 and, for the
+# sanitizers, compute-sanitizer.
 #
-# usage: bench/gpu.sh DEPS OUT
-#   DEPS: a folder with include/ (cmocka.h, jansson.h, jansson_config.h) and lib/ (libcmocka.so.0, libjansson.so.4)
+# usage: bench/gpu.sh BUNDLE OUT [STAGE...]
+#   BUNDLE: made by bench/gpu_bundle.sh. OUT: a folder for results.
+#   STAGE: tests sanitize bench calibrate verify; all of them when none is named.
+#   VERIFY_MINUTES (2): how long verify runs.
+#
+# OUT/summary.json says what ran, what passed and how long it took, and is written anew after every stage. The output of a
+# program is in OUT/NAME.txt when something in it failed; all of them are in OUT/logs.tar.gz, so that OUT has few files.
 set -u
-cd "$(dirname "$0")/.." || exit 2
-deps=$(realpath "$1") out=$2 b=$(mktemp -d)
-cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
-version=$(cat VERSION) soversion=${version%%.*}
-c_flags=(-std=gnu11 -O2 -g -fPIC -fopenmp -D_GNU_SOURCE "-DHSP_VERSION_TEXT=\"$version\"" "-DHSP_SOVERSION_TEXT=\"$soversion\"" -Iinclude -Isrc
-         -Itests "-I$deps/include" "-I$cuda/include" -DGOLDEN=\"tests/golden/recency.json\")
-cuda_flags=(-std=c++17 -O3 -Isrc -Iinclude -gencode "arch=compute_90a,code=sm_90a" -Xptxas -v)
-tests=(conformance/test_recency conformance/test_selections conformance/test_lifecycle conformance/test_shapes model/test_model)
+[ $# -ge 2 ] || { sed -n '5,8s/^# //p' "$0"; exit 2; }
+root=$(cd "$(dirname "$0")/.." && pwd) bundle=$(realpath "$1") out=$2
+shift 2
+stages=("$@")
+[ $# -gt 0 ] || stages=(tests sanitize bench calibrate verify)
+mkdir -p "$out" && out=$(realpath "$out") && work=$(mktemp -d) && cd "$work" || exit 2
+trap 'rm -rf "$work"' EXIT
+mkdir logs && : >runs
+export LD_LIBRARY_PATH=$bundle/lib CMOCKA_MESSAGE_OUTPUT=TAP TESTS_GOLDEN=$bundle/share/recency.json
 
-wait_for_place() { while [ "$(jobs -r | wc -l)" -ge "$(nproc)" ]; do wait -n; done; }
+# one KIND NAME TOOL LIMIT COMMAND...: run it, keep its output, note how it ended. TOOL is - but for sanitizers.
+one() {
+  local kind=$1 name=$2 tool=$3 limit=$4 start=$EPOCHREALTIME code
+  local log=$name
+  [ "$tool" = - ] || log=$name-$tool
+  shift 4
+  timeout -k 5 "$limit" "$@" >"logs/$log.txt" 2>&1
+  code=$?
+  printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$kind" "$name" "$tool" "$code" "$(awk "BEGIN { print $EPOCHREALTIME - $start }")" "$log" >>runs
+  echo "$kind $log: exit $code"
+}
 
-mkdir "$b/lib" "$b/cuda" "$b/test"
-for f in src/*.c src/core/*.c src/backend/*.c src/backend/ref/*.c src/backend/cpu/*.c src/backend/cuda/loader.c; do
-  wait_for_place; gcc "${c_flags[@]}" -c "$f" -o "$b/lib/$(echo "$f" | tr / _).o" &
+# Only the GPU's half of the tests: the rest runs anywhere.
+run_tests() {
+  for program in "$bundle"/bin/test_*; do
+    CMOCKA_TEST_FILTER='* on cuda' one test "$(basename "$program")" - 180 "$program"
+  done
+}
+
+# sanitize TOOL PROGRAM FILTER [ARGUMENT...]: small shapes, a few replays: a checked kernel takes some hundred times as long.
+sanitize() {
+  local tool=$1 program=$2 filter=$3
+  shift 3
+  CMOCKA_TEST_FILTER=$filter one sanitizer "$program" "$tool" 40 \
+    compute-sanitizer --tool "$tool" --error-exitcode 99 "$bundle/bin/$program" "$@"
+}
+
+run_sanitize() {
+  sanitize memcheck test_graph '* on cuda' 10
+  sanitize memcheck test_selections '* on cuda'
+  sanitize memcheck test_lifecycle 're* on cuda'
+  for tool in racecheck synccheck; do
+    sanitize "$tool" test_graph '* on cuda' 5
+    sanitize "$tool" test_selections 's* on cuda'
+  done
+}
+
+run_bench() { one command bench - 400 "$bundle/bin/hisparse" bench swap-in --backend cuda --cases floor --json --output "$out/bench.json"; }
+run_calibrate() { one command calibrate - 200 "$bundle/bin/hisparse" calibrate --output "$out/calibrate.json"; }
+run_verify() {
+  local minutes=${VERIFY_MINUTES:-2}
+  one command verify - $((${minutes%.*} * 60 + 90)) "$bundle/bin/hisparse" verify --backend cuda --minutes "$minutes" --json
+}
+
+failed=0
+for stage in "${stages[@]}"; do
+  case $stage in
+  tests | sanitize | bench | calibrate | verify) "run_$stage" ;;
+  *) echo "no stage $stage" >&2; exit 2 ;;
+  esac
+  python3 "$root/bench/gpu_summary.py" "$root" "$bundle/commit" "$out" || failed=1
+  tar -czf "$out/logs.tar.gz" -C logs .
 done
-for f in backend memory geometry; do
-  wait_for_place; gcc "${c_flags[@]}" -fvisibility=hidden -c "src/backend/cuda/$f.c" -o "$b/cuda/$f.o" &
-done
-for f in launch swap_in swap_in_big write request; do
-  wait_for_place; nvcc "${cuda_flags[@]}" -Xcompiler -fPIC,-fvisibility=hidden -c "src/backend/cuda/$f.cu" -o "$b/cuda/$f.o" 2>"$b/$f.ptxas" &
-done
-for f in toy random_ops toy_cmocka toy_cuda; do wait_for_place; gcc "${c_flags[@]}" -c "tests/$f.c" -o "$b/test/$f.o" & done
-wait
-gcc -shared -o "$b/libhisparse.so" "$b"/lib/*.o -fopenmp -ldl -lpthread
-# What the seam needs of the library's own objects is linked in, as the CMake build does.
-nvcc -shared -cudart static -o "$b/libhisparse_cuda.so.$soversion" "$b"/cuda/*.o "$b"/lib/src_status.c.o "$b"/lib/src_alloc.c.o "$b"/lib/src_core_*.o || exit 1
-for t in "${tests[@]}"; do
-  wait_for_place
-  gcc "${c_flags[@]}" "tests/$t.c" "$b"/test/*.o "$b"/lib/*.o -o "$b/$(basename "$t")" "$deps/lib/libcmocka.so.0" "$deps/lib/libjansson.so.4" \
-    "-Wl,-rpath,$deps/lib" "-L$cuda/lib64" -lcudart_static -ldl -lrt -lpthread -lstdc++ &
-done
-nvcc -std=c++17 -O2 -Iinclude -gencode arch=compute_90a,code=sm_90a bench/swap_in_cuda.cu -o "$b/swap_in_cuda" "-L$b" -lhisparse -Xcompiler -pthread \
-  -Xlinker "-rpath=$b" &
-wait
-grep -hE "spill stores|Used" "$b"/*.ptxas | sort | uniq -c >"$out/registers.txt"
-nvidia-smi -L || exit 3
-for t in "${tests[@]}"; do
-  timeout 150 "$b/$(basename "$t")" >"$out/$(basename "$t").txt" 2>&1
-  echo "$t: exit $?, $(grep -c ' OK ' "$out/$(basename "$t").txt") passed"
-done
-timeout 400 "$b/swap_in_cuda" "$out/swap_in.json"
+exit $failed
