@@ -12,6 +12,9 @@ const int calibrate_aligns[CALIBRATE_STRIDES] = {16, 64, 128};
 #define WORTH         0.03
 #define MOST_FETCHING 64 /* bound of the knob fetch_blocks */
 
+/* Of calibrate_pieces: those that the kernels of the library have, 2 and 4. */
+enum { FIRST_KEPT = 1, N_KEPT = 2 };
+
 static double largest(const double *number, int n) {
     double most = number[0];
     for (int i = 1; i < n; i++)
@@ -46,9 +49,9 @@ static int choose_align(const double *rate) {
 void calibrate_choose(const calibrate_results *results, calibrate_choice *choice_out) {
     double rate[CALIBRATE_BLOCKS];
     for (int i = 0; i < CALIBRATE_BLOCKS; i++)
-        rate[i] = largest(results->grid_gb_s[i], CALIBRATE_PIECES);
+        rate[i] = largest(&results->grid_gb_s[i][FIRST_KEPT], N_KEPT);
     int blocks = first_near_best(rate, CALIBRATE_BLOCKS);
-    int pieces = first_near_best(results->grid_gb_s[blocks], CALIBRATE_PIECES);
+    int pieces = FIRST_KEPT + first_near_best(&results->grid_gb_s[blocks][FIRST_KEPT], N_KEPT);
     *choice_out = (calibrate_choice){.host_row_align = choose_align(results->align_gb_s),
                                      .request_blocks = choose_request(results->request_us),
                                      .fetch_blocks = calibrate_blocks[blocks] < MOST_FETCHING ? calibrate_blocks[blocks]

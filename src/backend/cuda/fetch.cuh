@@ -50,11 +50,17 @@ static __device__ __forceinline__ void store_piece(piece *to, piece value) {
         *to = value;
 }
 
-/* Fetch the m rows of the list, in shared or global memory, with all threads of the block. */
+/* Rows and where they go: both in shared or both in global memory. */
+struct fetch_list {
+    const hsp__cuda_miss *miss;
+    const uint16_t *victim; /* by the number of the miss: its slot */
+    uint32_t n, first_id;   /* first_id: row id of slot 0 */
+};
+
+/* Fetch the rows of a list with all threads of the block. */
 template <typename piece, int IN_FLIGHT, bool PLAIN, bool PASSING>
-static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, const hsp__cuda_move *list,
-                                                    uint32_t m) {
-    const uint32_t total = m * rows.row_pieces.by, stride = blockDim.x;
+static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, const fetch_list &list) {
+    const uint32_t total = list.n * rows.row_pieces.by, stride = blockDim.x;
     for (uint32_t c = threadIdx.x; c < total; c += stride * IN_FLIGHT) {
         piece value[IN_FLIGHT];
         piece *to[IN_FLIGHT];
@@ -63,15 +69,16 @@ static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, 
             uint32_t i = c + u * stride;
             if (i < total) {
                 uint32_t r = divide(i, rows.row_pieces), q = i - r * rows.row_pieces.by;
-                hsp__cuda_move move = list[r];
-                const piece *from = (const piece *)host_row_at(rows, move.host_row);
+                hsp__cuda_miss miss = list.miss[r];
+                uint32_t id = list.first_id + list.victim[miss.number];
+                const piece *from = (const piece *)host_row_at(rows, miss.host_row);
                 if (PLAIN)
-                    to[u] = plain_piece<piece>(rows, move.id, q);
+                    to[u] = plain_piece<piece>(rows, id, q);
                 else {
                     uint32_t layer = divide(q, rows.layer_pieces);
                     q -= layer * rows.layer_pieces.by;
                     from += layer * rows.host_layer_pieces;
-                    to[u] = device_piece<piece>(rows, rows.group_layer[layer], move.id, q);
+                    to[u] = device_piece<piece>(rows, rows.group_layer[layer], id, q);
                 }
                 value[u] = load_host(from + q);
             }
@@ -86,23 +93,22 @@ static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, 
 /* The same for rows of any kind and number, in rounds whose pieces can be counted in 31 bits. Plain rows need no
  * rounds: at most 8192 of 4096 pieces (is_plain in geometry.c). */
 template <bool PLAIN, bool PASSING>
-static __device__ __forceinline__ void fetch_rows(const hsp__cuda_rows &rows, const hsp__cuda_move *list, uint32_t m,
-                                                  int in_flight) {
+static __device__ __forceinline__ void fetch_rows(const hsp__cuda_rows &rows, const fetch_list &list, int in_flight) {
     if (PLAIN && in_flight < 4)
-        fetch_pieces<uint4, 2, true, PASSING>(rows, list, m);
+        fetch_pieces<uint4, 2, true, PASSING>(rows, list);
     else if (PLAIN)
-        fetch_pieces<uint4, 4, true, PASSING>(rows, list, m);
+        fetch_pieces<uint4, 4, true, PASSING>(rows, list);
     if (PLAIN)
         return;
-    const uint32_t round = 0x7fffffffu / rows.row_pieces.by;
-    for (uint32_t first = 0; first < m; first += round) {
-        uint32_t n = m - first < round ? m - first : round;
+    const uint32_t most = 0x7fffffffu / rows.row_pieces.by;
+    for (uint32_t first = 0; first < list.n; first += most) {
+        fetch_list round = {list.miss + first, list.victim, min(list.n - first, most), list.first_id};
         if (rows.piece_bytes == 16)
-            fetch_pieces<uint4, 2, false, PASSING>(rows, list + first, n);
+            fetch_pieces<uint4, 2, false, PASSING>(rows, round);
         else if (rows.piece_bytes == 8)
-            fetch_pieces<uint2, 2, false, PASSING>(rows, list + first, n);
+            fetch_pieces<uint2, 2, false, PASSING>(rows, round);
         else
-            fetch_pieces<uint32_t, 2, false, PASSING>(rows, list + first, n);
+            fetch_pieces<uint32_t, 2, false, PASSING>(rows, round);
     }
 }
 

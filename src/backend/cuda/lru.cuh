@@ -7,14 +7,15 @@
 
 #include "resolve.cuh"
 
-#define THREADS 1024
+#define THREADS    1024
+#define NOT_LISTED 0xffffffffu
 
 template <int EK, int EO>
 struct shared_state {
     uint32_t key[2 * THREADS * (EK * THREADS > 4096 ? EK / 2 : EK)]; /* table of missed tokens */
     uint32_t first[2 * THREADS * (EK * THREADS > 4096 ? EK / 2 : EK)];
     int32_t tag[THREADS * EO];
-    hsp__cuda_move list[THREADS * EK]; /* rows this block fetches, but for those its warps have set off already */
+    hsp__cuda_miss list[THREADS * EK]; /* rows this block fetches */
     uint32_t bucket[THREADS];          /* misses by place in the context, when they are sorted */
     uint16_t victim[THREADS * EK];
     uint8_t selected[THREADS * EO];
@@ -298,14 +299,18 @@ static __device__ __forceinline__ void store_order(const shared_state<EK, EO> &s
 }
 
 /* The number of a miss replaces the entry that named it first; the barrier before this one ended all reading of that.
- */
+ * place: of the entry in the list, where it is `listed` already; NOT_LISTED. */
 template <int EK, int EO>
-static __device__ __forceinline__ void number_misses(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l) {
+static __device__ __forceinline__ void number_misses(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
+                                                     const uint32_t *place, bool listed) {
     uint32_t miss = l.miss;
 #pragma unroll
     for (int i = 0; i < EK; i++)
-        if (l.mine >> i & 1)
+        if (l.mine >> i & 1) {
+            if (listed && place[i] != NOT_LISTED)
+                sm.list[place[i]].number = miss;
             sm.first[-2 - e.answer[i]] = miss++;
+        }
 }
 
 template <int EK, int EO>

@@ -13,10 +13,10 @@ typedef struct hsp__cuda_turns {
     uint32_t done[2], counter; /* which of the two this launch uses */
 } hsp__cuda_turns;
 
-/* A row to fetch: its number in the host pool, its id on the device. */
-typedef struct hsp__cuda_move {
-    uint32_t host_row, id;
-} hsp__cuda_move;
+/* A row to fetch: where it lies in the host pool, and the number of the miss, which has the victim of that number. */
+typedef struct hsp__cuda_miss {
+    uint32_t host_row, number;
+} hsp__cuda_miss;
 
 /* Division by a number known at launch, as a multiplication: floor(x * magic / 2^32) with magic = floor(2^32 / by) + 1
  * is the quotient or one more, for every x below 2^31. */

@@ -43,7 +43,15 @@ static __device__ __forceinline__ void let_next_launch_start(void) {
 struct share {
     uint32_t part, parts; /* of the cluster */
     uint32_t counter;     /* of the turns */
+    uint32_t turn;        /* thread 0: what end_turn gave, STILL_ON before */
 };
+
+/* The next launch, and those who wait for a turn, need not wait for the end of this block. */
+static __device__ __forceinline__ void nothing_to_fetch(const hsp__cuda_swap_in &p, share &s) {
+    let_next_launch_start();
+    if (threadIdx.x == 0)
+        s.turn = end_turn(p, s.counter);
+}
 
 /* A hint may come before the work ahead is done: it brings the line to the L2, where later stores change it. */
 static __device__ __forceinline__ void expect(const void *address) {
@@ -85,50 +93,48 @@ static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries
     return slot;
 }
 
-/* This warp's leader number s.part, if it has so many, sets off now. */
-template <int EK, int PIECES>
-static __device__ __forceinline__ void hold_first(held_row<PIECES> &h, const hsp__cuda_swap_in &p, const entries<EK> &e,
-                                                  const leaders &l, const request_view &v, const share &s) {
-    uint32_t rank = l.before_in_warp, row = 0;
-    bool here = false;
-    if (l.in_warp <= s.part)
-        return;
+/* Leaders (entries that are the first to miss their token) are dealt to the blocks of the cluster by their token, so
+ * that all blocks agree, and stand in the list in any order: misses are often neighbours in the selection, and a list
+ * shares them evenly among the warps. */
+template <int EK, int EO>
+static __device__ __forceinline__ void list_share(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
+                                                  const request_view &v, const share &s, uint32_t *place) {
 #pragma unroll
-    for (int i = 0; i < EK; i++)
-        if (l.mine >> i & 1 && rank++ == s.part) {
-            here = true;
-            row = host_row_of(e, i, v);
+    for (int i = 0; i < EK; i++) {
+        bool ours = ((uint32_t)e.token[i] * 2654435761u >> 20 & (s.parts - 1)) == s.part;
+        place[i] = NOT_LISTED;
+        if (ours && l.mine >> i & 1) {
+            place[i] = atomicAdd(&sm.n_listed, 1u);
+            sm.list[place[i]].host_row = host_row_of(e, i, v);
         }
-    hold_row(h, p.rows, __shfl_sync(~0u, row, __ffs(__ballot_sync(~0u, here)) - 1));
+    }
 }
 
-/* The other leaders dealt to this block go to its list. */
+/* The largest variant has no registers for places in a list made early: it lists all misses, by number, late. */
 template <int EK, int EO>
-static __device__ __forceinline__ bool list_rest(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
-                                                 const request_view &v, const share &s, uint32_t held) {
-    uint32_t rank = l.before_in_warp, miss = l.miss;
-    bool any = false;
+static __device__ __forceinline__ void list_all(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
+                                                const request_view &v) {
+    uint32_t miss = l.miss;
 #pragma unroll
     for (int i = 0; i < EK; i++)
         if (l.mine >> i & 1) {
-            if (rank >= held && (rank & (s.parts - 1)) == s.part) {
-                sm.list[atomicAdd(&sm.n_listed, 1u)] = {host_row_of(e, i, v), (uint32_t)v.first_id + sm.victim[miss]};
-                any = true;
-            }
-            rank++;
+            sm.list[miss] = {host_row_of(e, i, v), miss};
             miss++;
         }
-    return any;
 }
 
+/* What this block fetches: the rows after those that its warps hold, then those. */
 template <int EK, int EO, bool PLAIN, int PIECES>
-static __device__ __forceinline__ void fetch_share(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
-                                                   const hsp__cuda_swap_in &p, const request_view &v, const share &s,
-                                                   const held_row<PIECES> &h, bool held) {
-    if (__syncthreads_or(list_rest(sm, e, l, v, s, held ? s.parts : 0)))
-        fetch_rows<PLAIN, false>(p.rows, sm.list, sm.n_listed, EK < 8 ? p.in_flight : 2);
-    if (PIECES > 0 && held && l.in_warp > s.part)
-        put_row(h, p.rows, (uint32_t)v.first_id + sm.victim[l.miss - l.before_in_warp + s.part]);
+static __device__ __forceinline__ void fetch_share(shared_state<EK, EO> &sm, const hsp__cuda_swap_in &p, const share &s,
+                                                   uint32_t first_id, uint32_t n_miss, const held_row<PIECES> &h,
+                                                   bool held) {
+    const uint32_t warp = threadIdx.x / 32, each = (n_miss + s.parts - 1) / s.parts;
+    uint32_t first = EK < 8 ? (held ? THREADS / 32 : 0) : each * s.part,
+             end = EK < 8 ? sm.n_listed : min(n_miss, first + each);
+    if (first < end)
+        fetch_rows<PLAIN, false>(p.rows, {sm.list + first, sm.victim, end - first, first_id}, EK < 8 ? p.in_flight : 2);
+    if (PIECES > 0 && held && warp < end)
+        put_row(h, p.rows, first_id + sm.victim[sm.list[warp].number]);
 }
 
 /* ------------------------------------------------------------------------------------------------- large batches -- */
@@ -169,11 +175,11 @@ static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, co
 #pragma unroll
     for (int i = 0; i < EK; i++)
         if (l.mine >> i & 1)
-            sm.list[sm.bucket[bucket_of(e.token[i], v.readable)] + place[i]] = {
-                host_row_of(e, i, v), (uint32_t)v.first_id + sm.victim[miss++]};
+            sm.list[sm.bucket[bucket_of(e.token[i], v.readable)] + place[i]] = {host_row_of(e, i, v), miss++};
     __syncthreads();
     wait_for_turn(p, counter);
-    fetch_rows<PLAIN, true>(p.rows, sm.list, n_miss, p.in_flight);
+    fetch_rows<PLAIN, true>(p.rows, {sm.list, sm.victim, n_miss, (uint32_t)v.first_id}, p.in_flight);
+    __syncthreads();
 }
 
 /* ------------------------------------------------------------------------------------------------------- kernel -- */
@@ -196,7 +202,7 @@ static __device__ __forceinline__ void store_state(shared_state<EK, EO> &sm, ent
 
 template <int EK, int EO, bool PLAIN>
 static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o,
-                                               const request_view &v, const share &s, const hsp__cuda_swap_in &p,
+                                               const request_view &v, share &s, const hsp__cuda_swap_in &p,
                                                int32_t *ids) {
     enum { PIECES = !PLAIN || EK > 2 ? 0 : EO > 4 ? 2 : 3 }; /* a lane holds: what the registers have room for */
     uint32_t n_all, warp_kept, place[EK];
@@ -208,32 +214,37 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
         store_ids(e, ids, p.n);
     const int missing = __syncthreads_count(e.missing);
     const bool sorted = EK < 8 && p.window > 0 && missing > p.few && !p.no_io,
-               held = PIECES > 0 && !p.no_io && !sorted && p.rows.row_pieces.by <= 32 * PIECES;
+               held = PIECES > 0 && missing && !sorted && !p.no_io && p.rows.row_pieces.by <= 32 * PIECES;
+    if (missing == 0)
+        nothing_to_fetch(p, s);
     find_hit_places(sm, o, p.n_slots);
     if (s.parts > 1)
         cluster_arrive(); /* this block has read all it will read of what block 0 is about to change */
     uint32_t rank = count_in_warp<EO>(~o.hit, &warp_kept);
     if (missing) {
         l = find_leaders(sm, e);
-        if (held)
-            hold_first(h, p, e, l, v, s);
         if (sorted)
             count_buckets(sm, e, l, v.readable, place);
+        else if (EK < 8)
+            list_share(sm, e, l, v, s, place);
     }
     uint32_t before = sum_of_earlier_warps<THREADS>(warp_kept << 16 | l.in_warp, sm.warp_total, &n_all);
     rank += before >> 16;
     l.miss = (before & 0xffff) + l.before_in_warp;
     const uint32_t n_miss = n_all & 0xffff, n_unselected = n_all >> 16;
-    if (n_miss > 0) {
-        number_misses(sm, e, l);
+    if (held && threadIdx.x / 32 < sm.n_listed)
+        hold_row(h, p.rows, sm.list[threadIdx.x / 32].host_row);
+    if (missing) {
+        number_misses(sm, e, l, place, EK < 8 && !sorted);
+        if (EK == 8)
+            list_all(sm, e, l, v);
         list_victims(sm, o, rank, n_miss);
         if (sorted)
             sum_buckets(sm);
-    } else
-        let_next_launch_start();
+    }
     if (s.part == 0)
         make_order(sm, o, rank, n_unselected, n_miss, p.n_slots);
-    if (s.part == 0 || n_miss > 0)
+    if (s.part == 0 || missing)
         __syncthreads();
     if (s.part == 0) {
         if (s.parts > 1)
@@ -242,15 +253,13 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
     }
     if (sorted)
         fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, place, n_miss, s.counter);
-    else if (n_miss > 0 && !p.no_io)
-        fetch_share<EK, EO, PLAIN>(sm, e, l, p, v, s, h, held);
-    if (sorted)
-        __syncthreads();
+    else if (missing && !p.no_io)
+        fetch_share<EK, EO, PLAIN>(sm, p, s, (uint32_t)v.first_id, n_miss, h, held);
 }
 
 /* An entry of padding. */
-static __device__ __forceinline__ void swap_in_nothing(const hsp__cuda_swap_in &p, const share &s, int32_t *ids) {
-    let_next_launch_start();
+static __device__ __forceinline__ void swap_in_padding(const hsp__cuda_swap_in &p, share &s, int32_t *ids) {
+    nothing_to_fetch(p, s);
     for (int i = s.part * THREADS + threadIdx.x; ids && i < p.n; i += s.parts * THREADS)
         ids[i] = -1;
 }
@@ -260,7 +269,7 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
     extern __shared__ __align__(16) unsigned char memory[];
     shared_state<EK, EO> &sm = *(shared_state<EK, EO> *)memory;
     cg::cluster_group cluster = cg::this_cluster();
-    share s = {cluster.block_rank(), cluster.num_blocks(), 0};
+    share s = {cluster.block_rank(), cluster.num_blocks(), 0, STILL_ON};
     const uint32_t b = blockIdx.x / s.parts;
     int32_t *ids = p.ids ? p.ids + (int64_t)b * p.n : NULL;
     entries<EK> e;
@@ -270,9 +279,9 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
     if (live)
         swap_in<EK, EO, PLAIN>(sm, e, o, v, s, p, ids);
     else
-        swap_in_nothing(p, s, ids);
+        swap_in_padding(p, s, ids);
     if (threadIdx.x == 0)
-        end_turn(p, s.counter);
+        close_turns(p, s.counter, s.turn == STILL_ON ? end_turn(p, s.counter) : s.turn);
     if (live && s.parts > 1 && s.part != 0)
         cluster_wait();
 }

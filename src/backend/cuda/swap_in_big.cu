@@ -12,7 +12,7 @@
 struct lists {
     uint32_t *key, *first; /* table of missed tokens */
     uint32_t table_size;
-    hsp__cuda_move *move;
+    hsp__cuda_miss *miss;
     int32_t *token;
     uint32_t *place; /* of each entry: its place in the table + 1, 0 when it is not missing */
     uint16_t *victim, *order;
@@ -36,8 +36,8 @@ static __device__ lists view_lists(const hsp__cuda_swap_in &p, uint32_t b) {
     l.table_size = table_size(p.n_slots);
     l.key = words;
     l.first = words + l.table_size;
-    l.move = (hsp__cuda_move *)(l.first + l.table_size);
-    l.token = (int32_t *)(l.move + p.slot_stride);
+    l.miss = (hsp__cuda_miss *)(l.first + l.table_size);
+    l.token = (int32_t *)(l.miss + p.slot_stride);
     l.place = (uint32_t *)(l.token + p.slot_stride);
     l.victim = (uint16_t *)(l.place + p.slot_stride);
     l.order = l.victim + p.slot_stride;
@@ -80,7 +80,7 @@ static __device__ uint32_t list_misses(const hsp__cuda_swap_in &p, const request
         if (leads) {
             int32_t token = selection[e];
             l.token[miss] = token;
-            l.move[miss].host_row =
+            l.miss[miss].host_row =
                 (uint32_t)v.page[token / HSP_PAGE_TOKENS] * HSP_PAGE_TOKENS + (uint32_t)token % HSP_PAGE_TOKENS;
         }
         __syncthreads(); /* every entry of this round has looked before any number replaces an entry */
@@ -203,7 +203,7 @@ static __device__ void store_misses(const hsp__cuda_swap_in &p, const request_vi
     for (uint32_t m = threadIdx.x; m < n_miss; m += THREADS) {
         v.tag[l.victim[m]] = l.token[m];
         v.where[l.token[m]] = l.victim[m];
-        l.move[m].id = (uint32_t)v.first_id + l.victim[m];
+        l.miss[m].number = m;
     }
     for (int e = threadIdx.x; ids && n_miss > 0 && e < p.n; e += THREADS)
         if (l.place[e])
@@ -233,7 +233,7 @@ static __device__ void swap_in(const hsp__cuda_swap_in &p, const request_view &v
     if (n_miss > 0 && !p.no_io) {
         __syncthreads();
         wait_for_turn(p, counter);
-        fetch_rows<false, false>(p.rows, l.move, n_miss, 2);
+        fetch_rows<false, false>(p.rows, {l.miss, l.victim, n_miss, (uint32_t)v.first_id}, 2);
         __syncthreads();
     }
 }
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_co
         for (int e = threadIdx.x; ids && e < p.n; e += THREADS)
             ids[e] = -1;
     if (threadIdx.x == 0)
-        end_turn(p, counter);
+        close_turns(p, counter, end_turn(p, counter));
 }
 
 /* The attribute belongs to the kernel, not to a launch: set once, to the most any cache may need. */

@@ -27,9 +27,16 @@ static __device__ __forceinline__ void wait_for_turn(const hsp__cuda_swap_in &p,
     __syncthreads();
 }
 
-/* One thread, when the block has nothing left to fetch. */
-static __device__ __forceinline__ void end_turn(const hsp__cuda_swap_in &p, uint32_t counter) {
-    if (p.window > 0 && atomicAdd(&p.turns->done[counter], 1u) == gridDim.x - 1) {
+#define STILL_ON 0xffffffffu
+
+/* One thread, as soon as the block has nothing left to fetch: how many were done before it. */
+static __device__ __forceinline__ uint32_t end_turn(const hsp__cuda_swap_in &p, uint32_t counter) {
+    return p.window > 0 ? atomicAdd(&p.turns->done[counter], 1u) : 0;
+}
+
+/* The same thread, at the end. */
+static __device__ __forceinline__ void close_turns(const hsp__cuda_swap_in &p, uint32_t counter, uint32_t done_before) {
+    if (p.window > 0 && done_before == gridDim.x - 1) {
         p.turns->done[counter ^ 1] = 0;
         p.turns->counter = counter ^ 1;
     }
