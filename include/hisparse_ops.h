@@ -25,14 +25,15 @@
 extern "C" {
 #endif
 
-/* Number formats of rows. Arithmetic is float32. */
-enum hsp_dtype { HSP_F32 = 0, HSP_F16 = 1, HSP_BF16 = 2 };
+/* Number formats of rows. Arithmetic is float32. HSP_E4M3 is one byte (OCP 8-bit floating point, 2023: bias 7, largest
+ * 448, no infinity), used with scales beside it; Quest and GQA do not take it. */
+enum hsp_dtype { HSP_F32 = 0, HSP_F16 = 1, HSP_BF16 = 2, HSP_E4M3 = 3 };
 
 /* Instruction set the kernels of this library use on this machine: "avx512", "avx2" or "baseline"; static. */
 HSP_API const char *hsp_ops_target(void);
 
 /* Convert n numbers between float32 and `dtype`, rounding to nearest even; subnormals are kept, too great a number
- * becomes infinity, NaN stays NaN. HSP_EINVAL: no such dtype. */
+ * becomes infinity (in HSP_E4M3, which has none, NaN), NaN stays NaN. HSP_EINVAL: no such dtype. */
 HSP_API int hsp_pack(int32_t dtype, const float *values, size_t n, void *packed_out);
 HSP_API int hsp_unpack(int32_t dtype, const void *packed, size_t n, float *values_out);
 

@@ -5,7 +5,7 @@
 #include "kernels.h"
 
 int hsp_pack(int32_t dtype, const float *values, size_t n, void *packed_out) {
-    if (dtype < HSP_F32 || dtype > HSP_BF16 || (n && (!values || !packed_out)))
+    if (dtype < HSP_F32 || dtype > HSP_E4M3 || (n && (!values || !packed_out)))
         return HSP_EINVAL;
     if (n)
         hsp__ops()->pack[dtype](values, n, packed_out);
@@ -13,7 +13,7 @@ int hsp_pack(int32_t dtype, const float *values, size_t n, void *packed_out) {
 }
 
 int hsp_unpack(int32_t dtype, const void *packed, size_t n, float *values_out) {
-    if (dtype < HSP_F32 || dtype > HSP_BF16 || (n && (!packed || !values_out)))
+    if (dtype < HSP_F32 || dtype > HSP_E4M3 || (n && (!packed || !values_out)))
         return HSP_EINVAL;
     if (n)
         hsp__ops()->unpack[dtype](packed, n, values_out);

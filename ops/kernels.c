@@ -25,6 +25,31 @@ HSP_INLINE void convert(int from, const void *in, int to, void *out, size_t n) {
                          lanes_load_part(from, source + whole * dtype_bytes(from), n - whole), n - whole);
 }
 
+/* To nearest even; what would round to 480 or more has no number but NaN. Below 2^-6 the sum with 2^14 rounds at the
+ * last place of a subnormal, 2^-9; above, integers round. */
+static uint8_t e4m3_of(float x) {
+    uint32_t bits, code;
+    float magnitude = fabsf(x), shifted = magnitude + 0x1p14f;
+    memcpy(&bits, &magnitude, sizeof bits);
+    memcpy(&code, &shifted, sizeof code);
+    code -= 0x46800000;
+    if (!(magnitude < 0x1p-6f))
+        code = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
+    if (!(magnitude < 464.0f))
+        code = 0x7f;
+    return (uint8_t)(code | (signbit(x) ? 0x80 : 0));
+}
+
+static void pack_e4m3(const float *values, size_t n, void *packed_out) {
+    uint8_t *packed = packed_out;
+    for (size_t i = 0; i < n; i++)
+        packed[i] = e4m3_of(values[i]);
+}
+
+static void unpack_e4m3(const void *packed, size_t n, float *values_out) {
+    convert(HSP_E4M3, packed, HSP_F32, values_out, n);
+}
+
 /* -------------------------------------------------------------------------------------------------------- quest -- */
 
 HSP_INLINE lanes load_upto(int dtype, const void *p, size_t n) {
@@ -300,8 +325,8 @@ const struct hsp__kernels HSP_KERNELS = {
 #else
     .name = "baseline",
 #endif
-    .pack = PER_DTYPE(pack),
-    .unpack = PER_DTYPE(unpack),
+    .pack = {pack_f32, pack_f16, pack_bf16, pack_e4m3},
+    .unpack = {unpack_f32, unpack_f16, unpack_bf16, unpack_e4m3},
     .gqa_tile = PER_DTYPE(gqa_tile),
     .gqa_combine = gqa_combine,
     .quest_page = PER_DTYPE(quest_page),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The inner loops, compiled once per instruction set (kernels.c) and reached through a table of functions. Every table
- * gives the same bits. Where an array has three entries, enum hsp_dtype is the index.
+ * gives the same bits. Where an array has three or four entries, enum hsp_dtype is the index.
  */
 #ifndef HSP_KERNELS_H
 #define HSP_KERNELS_H
@@ -33,8 +33,8 @@ static inline size_t hsp__partial_floats(int32_t value_dim) {
 struct hsp__kernels {
     const char *name;
 
-    void (*pack[3])(const float *values, size_t n, void *packed_out);
-    void (*unpack[3])(const void *packed, size_t n, float *values_out);
+    void (*pack[4])(const float *values, size_t n, void *packed_out);
+    void (*unpack[4])(const void *packed, size_t n, float *values_out);
 
     void (*gqa_tile[3])(const struct hsp__gqa_item *item);
     /* Combine partials of one head, one every `stride` floats, into out[value_dim] and, unless NULL, *lse_out. */

@@ -5,6 +5,7 @@
  *
  *   lanes_all(x)                x in every lane
  *   lanes_load_f32, _f16, _bf16 sixteen numbers from memory of any alignment, and lanes_store_* back, to nearest even
+ *   lanes_load_e4m3             sixteen numbers of one byte
  *   lanes_add, sub, mul, div    lane by lane
  *   lanes_max, min(a, b)        a if it is the greater (less), else b; so b where either is NaN
  *   lanes_pow2(b)               2^n for b = HSP_LANES_BIAS + n, n a whole number in -126 .. 127
@@ -35,7 +36,7 @@
 #define HSP_INLINE static inline __attribute__((always_inline))
 
 HSP_INLINE size_t dtype_bytes(int dtype) {
-    return dtype == HSP_F32 ? 4 : 2;
+    return dtype == HSP_F32 ? 4 : dtype == HSP_E4M3 ? 1 : 2;
 }
 
 HSP_INLINE lanes lanes_load(int dtype, const void *p) {
@@ -43,9 +44,12 @@ HSP_INLINE lanes lanes_load(int dtype, const void *p) {
         return lanes_load_f16(p);
     if (dtype == HSP_BF16)
         return lanes_load_bf16(p);
+    if (dtype == HSP_E4M3)
+        return lanes_load_e4m3(p);
     return lanes_load_f32(p);
 }
 
+/* Not to HSP_E4M3, which nothing but a conversion stores. */
 HSP_INLINE void lanes_store(int dtype, void *p, lanes a) {
     if (dtype == HSP_F16)
         lanes_store_f16(p, a);

@@ -36,6 +36,21 @@ static inline lanes lanes_load_bf16(const void *p) {
     return (lanes){lanes_widen_bf16(x), lanes_widen_bf16(x + 1)};
 }
 
+static inline __m256 lanes_widen_e4m3(const void *p) {
+    __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
+    __m256i magnitude = _mm256_and_si256(wide, _mm256_set1_epi32(0x7f));
+    __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20)), _mm256_set1_ps(0x1p120f));
+    __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
+    __m256i bits = _mm256_blendv_epi8(_mm256_castps_si256(value), _mm256_set1_epi32(0x7fc00000), nan);
+    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(wide, _mm256_set1_epi32(0x80)), 24);
+    return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
+}
+
+static inline lanes lanes_load_e4m3(const void *p) {
+    const char *x = p;
+    return (lanes){lanes_widen_e4m3(x), lanes_widen_e4m3(x + 8)};
+}
+
 static inline void lanes_store_f32(void *p, lanes a) {
     float *x = p;
     _mm256_storeu_ps(x, a.lo);

@@ -30,6 +30,16 @@ static inline lanes lanes_load_bf16(const void *p) {
     return (lanes){_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
 
+static inline lanes lanes_load_e4m3(const void *p) {
+    __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(p));
+    __m512i magnitude = _mm512_and_si512(wide, _mm512_set1_epi32(0x7f));
+    __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(magnitude, 20)), _mm512_set1_ps(0x1p120f));
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f));
+    __m512i bits = _mm512_mask_mov_epi32(_mm512_castps_si512(value), nan, _mm512_set1_epi32(0x7fc00000));
+    __m512i sign = _mm512_slli_epi32(_mm512_and_si512(wide, _mm512_set1_epi32(0x80)), 24);
+    return (lanes){_mm512_castsi512_ps(_mm512_or_si512(bits, sign))};
+}
+
 static inline void lanes_store_f32(void *p, lanes a) {
     _mm512_storeu_ps(p, a.v);
 }

@@ -15,6 +15,7 @@ typedef float floats4 __attribute__((vector_size(16)));
 typedef int32_t ints4 __attribute__((vector_size(16)));
 typedef uint32_t bits4 __attribute__((vector_size(16)));
 typedef uint16_t halves4 __attribute__((vector_size(8)));
+typedef uint8_t bytes4 __attribute__((vector_size(4)));
 
 typedef struct lanes {
     floats4 a, b, c, d;
@@ -62,6 +63,15 @@ static inline bits4 floats4_to_f16(floats4 x) {
     return half | ((bits4)x >> 16 & 0x8000);
 }
 
+/* As from float16, with a bias that 2^120 moves, no infinity, and one NaN of each sign. */
+static inline floats4 floats4_from_e4m3(const char *p) {
+    bytes4 packed;
+    memcpy(&packed, p, sizeof packed);
+    bits4 wide = __builtin_convertvector(packed, bits4), magnitude = wide & 0x7f;
+    bits4 value = (bits4)((floats4)(magnitude << 20) * 0x1p120f), nan = (magnitude & 0) + 0x7fc00000;
+    return (floats4)(bits4_choose((ints4)(magnitude == 0x7f), nan, value) | (wide & 0x80) << 24);
+}
+
 static inline bits4 floats4_to_bf16(floats4 x) {
     bits4 bits = (bits4)x;
     bits4 rounded = bits + 0x7fff + (bits >> 16 & 1);
@@ -89,6 +99,11 @@ static inline lanes lanes_load_bf16(const void *p) {
     const char *half = p;
     return (lanes){(floats4)(bits4_load(half) << 16), (floats4)(bits4_load(half + 8) << 16),
                    (floats4)(bits4_load(half + 16) << 16), (floats4)(bits4_load(half + 24) << 16)};
+}
+
+static inline lanes lanes_load_e4m3(const void *p) {
+    const char *x = p;
+    return (lanes){floats4_from_e4m3(x), floats4_from_e4m3(x + 4), floats4_from_e4m3(x + 8), floats4_from_e4m3(x + 12)};
 }
 
 static inline void lanes_store_f32(void *p, lanes x) {

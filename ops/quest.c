@@ -3,6 +3,7 @@
  * Quest: running minima and maxima per page, and the choice of the best pages for a query.
  */
 #include "kernels.h"
+#include "top.h"
 
 #include <string.h>
 
@@ -106,42 +107,13 @@ static void score_pages(const hsp_quest_shape *shape, const void *stats, const f
     }
 }
 
-/* A number that is ordered as the score is: 0 for NaN, 0xffffffff for none. A score is a sum begun at 0 and so never
- * -0, which would come out below 0. */
-static uint32_t rank_of(float score) {
-    uint32_t bits;
-    memcpy(&bits, &score, sizeof bits);
-    if (score != score)
-        return 0;
-    return bits & 0x80000000 ? ~bits : bits | 0x80000000;
-}
-
-/* Radix selection: the k-th greatest of n ranks, one byte at a time from the top, and in *n_equal_out how many of the k
- * are equal to it. Linear whatever the ranks are. 1 <= k <= n. */
-static uint32_t kth_rank(const uint32_t *ranks, int32_t n, int32_t k, int32_t *n_equal_out) {
-    uint32_t prefix = 0, mask = 0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        int32_t count[256] = {0};
-        int32_t digit = 255;
-        for (int32_t i = 0; i < n; i++)
-            if ((ranks[i] & mask) == prefix)
-                count[ranks[i] >> shift & 255]++;
-        for (; count[digit] < k; digit--)
-            k -= count[digit];
-        prefix |= (uint32_t)digit << shift;
-        mask |= UINT32_C(255) << shift;
-    }
-    *n_equal_out = k;
-    return prefix;
-}
-
 /* Tokens of the pages chosen, ascending, then -1. */
 static void emit_tokens(const hsp_quest_shape *shape, const uint32_t *ranks, int32_t n_tokens, int32_t k,
                         int32_t *selection_out) {
     int32_t n_pages = pages_of(shape, n_tokens), n_chosen = k / shape->page_tokens, n_equal = 0, n_out = 0;
     uint32_t least = 0;
     if (n_chosen < n_pages)
-        least = kth_rank(ranks, n_pages, n_chosen, &n_equal);
+        least = hsp__kth_rank(ranks, n_pages, n_chosen, &n_equal);
     else
         n_equal = n_pages;
     for (int32_t page = 0; page < n_pages; page++) {
@@ -171,7 +143,7 @@ int hsp_quest_select(const hsp_quest_shape *shape, const void *stats, int32_t n_
         mean_query(shape, query, mean);
         score_pages(shape, stats, mean, n_pages, scores);
         for (int32_t page = 0; page < n_pages; page++)
-            ranks[page] = rank_of(scores[page]);
+            ranks[page] = hsp__rank_of(scores[page]);
         ranks[n_pages - 1] = UINT32_MAX; /* the page of the newest token is always in */
     }
     emit_tokens(shape, ranks, n_tokens, k, selection_out);

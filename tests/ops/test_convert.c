@@ -174,16 +174,72 @@ static void refuses_what_it_cannot(void **state) {
     (void)state;
     float value = 1.0f, back = -1.0f;
     uint16_t packed = 0x1234;
-    assert_int_equal(hsp_pack(3, &value, 1, &packed), HSP_EINVAL);
+    assert_int_equal(hsp_pack(4, &value, 1, &packed), HSP_EINVAL);
     assert_int_equal(hsp_pack(-1, &value, 1, &packed), HSP_EINVAL);
     assert_int_equal(hsp_pack(HSP_F16, NULL, 1, &packed), HSP_EINVAL);
     assert_int_equal(hsp_pack(HSP_F16, &value, 1, NULL), HSP_EINVAL);
-    assert_int_equal(hsp_unpack(3, &packed, 1, &back), HSP_EINVAL);
+    assert_int_equal(hsp_unpack(4, &packed, 1, &back), HSP_EINVAL);
     assert_int_equal(hsp_unpack(HSP_F16, NULL, 1, &back), HSP_EINVAL);
     assert_int_equal(hsp_unpack(HSP_F16, &packed, 1, NULL), HSP_EINVAL);
     assert_int_equal(hsp_pack(HSP_BF16, NULL, 0, NULL), HSP_OK);
     assert_int_equal(packed, 0x1234);
     assert_true(back == -1.0f);
+}
+
+/* The value of an e4m3 pattern by its definition: 4 bits of exponent with bias 7, all ones but for NaN is a number. */
+static double e4m3_value(uint8_t bits) {
+    int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    double sign = bits & 0x80 ? -1.0 : 1.0;
+    if ((bits & 0x7f) == 0x7f)
+        return NAN;
+    return exponent == 0 ? sign * ldexp(mantissa, -9) : sign * ldexp(mantissa + 8, exponent - 10);
+}
+
+/* The nearest of the 126 positive numbers, ties to the even pattern; 464 and more would go to 480, which is NaN. */
+static uint8_t e4m3_nearest(float x) {
+    uint8_t sign = signbit(x) ? 0x80 : 0, best = 0;
+    double magnitude = fabs((double)x);
+    if (!(magnitude < 464.0))
+        return sign | 0x7f;
+    for (uint8_t code = 1; code < 0x7f; code++) {
+        double now = fabs(e4m3_value(code) - magnitude), least = fabs(e4m3_value(best) - magnitude);
+        if (now < least || (now == least && code % 2 == 0))
+            best = code;
+    }
+    return sign | best;
+}
+
+static void e4m3_both_ways(void **state) {
+    (void)state;
+    uint8_t packed[256], again[256];
+    float values[256], hard[3 * 127 + 200];
+    uint64_t seed = 11;
+    size_t n = 0;
+    for (int i = 0; i < 256; i++)
+        packed[i] = (uint8_t)i;
+    for (uint8_t code = 0; code < 0x7f; code++) {
+        double next = code == 0x7e ? 480.0 : e4m3_value((uint8_t)(code + 1));
+        hard[n++] = (float)((e4m3_value(code) + next) / 2);
+        hard[n++] = nextafterf(hard[n - 1], INFINITY);
+        hard[n++] = -nextafterf(hard[n - 2], -INFINITY);
+    }
+    for (int i = 0; i < 200; i++)
+        hard[n++] = ldexpf((float)(int32_t)next_random(&seed), (int)(next_random(&seed) % 24) - 40);
+    FOR_EACH_TARGET(target) {
+        assert_int_equal(hsp_unpack(HSP_E4M3, packed, 256, values), HSP_OK);
+        assert_int_equal(hsp_pack(HSP_E4M3, values, 256, again), HSP_OK);
+        for (int i = 0; i < 256; i++) {
+            double expected = e4m3_value((uint8_t)i);
+            assert_int_equal(isnan(values[i]) != 0, isnan(expected) != 0);
+            assert_true(isnan(expected) ||
+                        ((double)values[i] == expected && !signbit(values[i]) == !signbit(expected)));
+            assert_int_equal(again[i], i);
+        }
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(hsp_pack(HSP_E4M3, &hard[i], 1, again), HSP_OK);
+            assert_int_equal(again[0], e4m3_nearest(hard[i]));
+        }
+    }
 }
 
 static void names_its_target(void **state) {
@@ -201,7 +257,7 @@ int main(void) {
         cmocka_unit_test(unpacks_every_pattern),    cmocka_unit_test(packs_what_it_unpacked),
         cmocka_unit_test(packs_to_the_nearest),     cmocka_unit_test(keeps_nan),
         cmocka_unit_test(touches_only_its_numbers), cmocka_unit_test(refuses_what_it_cannot),
-        cmocka_unit_test(names_its_target),
+        cmocka_unit_test(e4m3_both_ways),           cmocka_unit_test(names_its_target),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
