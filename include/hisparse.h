@@ -29,8 +29,10 @@
  * Streams
  *   `stream` is a cudaStream_t for the cuda backend; ref and cpu do their work before they return and ignore it.
  *   Calls that take a stream are ordered by it and may be captured into a CUDA graph where their comment says so. Calls
- *   without one (admit, retire, read, counters) follow the stream of the latest call, which must live until the next;
- *   whoever uses several streams for one cache orders them.
+ *   without one (admit, retire, read, counters) follow the stream of the latest call that was not captured, which must
+ *   live until the next, and give HSP_ESTATE while it is being captured; a graph replayed on another stream is not such
+ *   a call. Whoever uses several streams for one cache orders them. A swap-in lets a kernel that is launched behind it
+ *   programmatically start early: such a kernel of the caller's must wait (griddepcontrol.wait) before it reads rows.
  *
  * Threads
  *   One thread at a time per cache; different caches are independent. Functions without a cache may be called from any

@@ -14,29 +14,55 @@ int hsp__cuda_check(hsp__cuda *cuda, cudaError_t status, const char *what, hsp__
     return hsp__fail(error, HSP_EDEVICE, "%s: %s", what, cudaGetErrorString(status));
 }
 
-/* cudaGetDeviceCount leaves its output alone without a driver. */
-static cudaError_t count_devices(int *count) {
-    *count = 0;
-    cudaError_t status = cudaGetDeviceCount(count);
+/* Asked before anything is done, so that nothing has changed when the answer is no. */
+static int is_alive(hsp__cuda *cuda, const char *what, hsp__error *error) {
+    return hsp__cuda_check(cuda, cudaSuccess, what, error);
+}
+
+/* Calls without a stream follow that of the latest call. A capture there would take their work into the graph. */
+static int can_follow(hsp__cuda *cuda, const char *what, hsp__error *error) {
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    int status = is_alive(cuda, what, error);
+    if (status != HSP_OK)
+        return status;
+    if (cudaStreamIsCapturing(cuda->stream, &capture) == cudaErrorStreamCaptureImplicit) {
+        cudaGetLastError();
+        capture = cudaStreamCaptureStatusActive;
+    }
+    return capture == cudaStreamCaptureStatusNone
+               ? HSP_OK
+               : hsp__fail(error, HSP_ESTATE,
+                           "%s: it would follow a stream that is being captured; end the capture first", what);
+}
+
+/* The properties of the current device; their name says what is wrong when the status is not cudaSuccess. */
+static cudaError_t current_device(struct cudaDeviceProp *properties) {
+    int count = 0, device;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaSuccess && count == 0)
+        status = cudaErrorNoDevice;
+    if (status == cudaSuccess)
+        status = cudaGetDevice(&device);
+    if (status == cudaSuccess)
+        status = cudaGetDeviceProperties(properties, device);
     cudaGetLastError();
+    if (status != cudaSuccess)
+        snprintf(properties->name, sizeof properties->name, "%s", cudaGetErrorString(status));
     return status;
 }
 
 static uint32_t capabilities(void) {
-    int count;
-    uint32_t can_run = count_devices(&count) == cudaSuccess && count > 0 ? HSP_CAN_RUN : 0;
+    struct cudaDeviceProp properties;
+    uint32_t can_run = current_device(&properties) == cudaSuccess && properties.major >= 9 ? HSP_CAN_RUN : 0;
     return can_run | HSP_CAN_GRAPH | HSP_OWN_MEMORY;
 }
 
 static void describe(char *detail, size_t bytes) {
     struct cudaDeviceProp properties;
-    int count, device;
-    cudaError_t status = count_devices(&count);
-    if (status != cudaSuccess)
-        snprintf(detail, bytes, "%s", cudaGetErrorString(status));
-    else if (count == 0)
-        snprintf(detail, bytes, "no CUDA device");
-    else if (cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&properties, device) == cudaSuccess)
+    if (current_device(&properties) == cudaSuccess && properties.major < 9)
+        snprintf(detail, bytes, "%.64s has compute capability %d.%d; 9.0 is needed", properties.name, properties.major,
+                 properties.minor);
+    else
         snprintf(detail, bytes, "%s", properties.name);
 }
 
@@ -86,8 +112,15 @@ static void *carve(const hsp__open_args *args, hsp__arena *arena, uint64_t *devi
 
 /* ----------------------------------------------------------------------------------------------------- requests -- */
 
+/* Without a stream to follow yet, the first one must find the work done. */
+static cudaError_t settle(hsp__cuda *cuda, cudaError_t status) {
+    return status == cudaSuccess && !cuda->has_stream ? cudaStreamSynchronize(cuda->stream) : status;
+}
+
 static int admit(void *self, int32_t slot, const int32_t *pages, int32_t n_pages, hsp__error *error) {
     hsp__cuda *cuda = self;
+    if (can_follow(cuda, "admit", error) != HSP_OK)
+        return error->status;
     hsp__cuda_admit p = hsp__cuda_admit_params(cuda, slot);
     int32_t *table = cuda->state.page + (size_t)slot * (size_t)cuda->layout->max_pages;
     cudaError_t status =
@@ -97,20 +130,22 @@ static int admit(void *self, int32_t slot, const int32_t *pages, int32_t n_pages
     memcpy(cuda->page + (size_t)slot * (size_t)cuda->layout->max_pages, pages, (size_t)n_pages * sizeof(int32_t));
     cuda->ring_first[slot] = 0;
     cuda->ahead_group = -1;
-    if (status == cudaSuccess && !cuda->has_stream) /* no stream to follow yet: the first one must find it done */
-        status = cudaStreamSynchronize(cuda->stream);
-    return hsp__cuda_check(cuda, status, "admit", error);
+    return hsp__cuda_check(cuda, settle(cuda, status), "admit", error);
 }
 
 static int retire(void *self, int32_t slot, hsp__error *error) {
     hsp__cuda *cuda = self;
+    if (can_follow(cuda, "retire", error) != HSP_OK)
+        return error->status;
     hsp__cuda_admit p = hsp__cuda_admit_params(cuda, slot);
     cuda->ahead_group = -1;
-    return hsp__cuda_check(cuda, hsp__cuda_retire_launch(&p, cuda->stream), "retire", error);
+    return hsp__cuda_check(cuda, settle(cuda, hsp__cuda_retire_launch(&p, cuda->stream)), "retire", error);
 }
 
 static int truncate(void *self, int32_t slot, int32_t n_tokens, void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
+    if (is_alive(cuda, "truncate", error) != HSP_OK)
+        return error->status;
     hsp__cuda_admit p = hsp__cuda_admit_params(cuda, slot);
     remember(cuda, stream);
     p.n_tokens = n_tokens;
@@ -123,6 +158,8 @@ static int truncate(void *self, int32_t slot, int32_t n_tokens, void *stream, hs
 static int fill(void *self, int32_t slot, int32_t layer, int32_t first, int32_t n_tokens, const hsp_row_source *rows,
                 void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
+    if (is_alive(cuda, "fill", error) != HSP_OK)
+        return error->status;
     hsp__cuda_write p = hsp__cuda_write_params(cuda, layer, rows);
     remember(cuda, stream);
     p.slot = slot;
@@ -139,6 +176,8 @@ static int step_begin(void *self, const int32_t *slots, const int32_t *first, co
                       void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
     const hsp__layout *layout = cuda->layout;
+    if (is_alive(cuda, "step_begin", error) != HSP_OK)
+        return error->status;
     hsp__slots at = hsp__cuda_step_view(cuda);
     remember(cuda, stream);
     for (int32_t b = 0; b < layout->max_batch; b++) {
@@ -160,6 +199,8 @@ static int step_begin(void *self, const int32_t *slots, const int32_t *first, co
 static int append(void *self, int32_t layer, const hsp_row_source *rows, int32_t rows_per_request, void *stream,
                   hsp__error *error) {
     hsp__cuda *cuda = self;
+    if (is_alive(cuda, "append", error) != HSP_OK)
+        return error->status;
     hsp__cuda_write p = hsp__cuda_write_params(cuda, layer, rows);
     remember(cuda, stream);
     p.rows_per_request = rows_per_request;
@@ -201,6 +242,8 @@ static int swap(hsp__cuda *cuda, hsp__cuda_swap_in *p, int32_t batch, int overla
 static int warm(void *self, int32_t slot, int32_t group, const int32_t *tokens, int32_t n, void *stream,
                 hsp__error *error) {
     hsp__cuda *cuda = self;
+    if (is_alive(cuda, "warm", error) != HSP_OK)
+        return error->status;
     hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, tokens, n, NULL);
     p.warm_slot = slot;
     return n == 0 ? HSP_OK : swap(cuda, &p, 1, 0, stream, "warm", error);
@@ -209,21 +252,28 @@ static int warm(void *self, int32_t slot, int32_t group, const int32_t *tokens, 
 static int swap_in(void *self, int32_t group, const int32_t *selection, int32_t n_queries, int32_t k,
                    int32_t *row_ids_out, void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
+    if (is_alive(cuda, "swap_in", error) != HSP_OK)
+        return error->status;
     hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, selection, n_queries * k, row_ids_out);
     /* Right behind another swap-in this one may start beside it, and may look at what only swap-ins of its own group
      * change. Behind anything else that would only be slower: it costs 0.2 us where there is nothing to overlap with.
-     */
-    int overlaps = cuda->ahead_group >= 0 && cuda->ahead_stream == stream;
+     * Only within one capture, for elsewhere a replay that this library does not see may come in between. */
+    unsigned long long capture = hsp__cuda_capture_of(stream);
+    int overlaps =
+        capture != 0 && capture == cuda->ahead_capture && cuda->ahead_group >= 0 && cuda->ahead_stream == stream;
     p.early = overlaps && cuda->ahead_group != group;
     int status = swap(cuda, &p, cuda->batch, overlaps, stream, "swap_in", error);
     cuda->ahead_group = group;
     cuda->ahead_stream = stream;
+    cuda->ahead_capture = capture;
     return status;
 }
 
 /* --------------------------------------------------------------------------------------------------- inspection -- */
 
 static int finish(hsp__cuda *cuda, const char *what, hsp__error *error) {
+    if (can_follow(cuda, what, error) != HSP_OK)
+        return error->status;
     return hsp__cuda_check(cuda, cudaStreamSynchronize(cuda->stream), what, error);
 }
 
@@ -291,6 +341,8 @@ static int counters(void *self, int32_t slot, int32_t group, hsp_counters *sum_o
     hsp__cuda *cuda = self;
     size_t groups = (size_t)cuda->layout->n_groups, n = (size_t)cuda->layout->max_requests * groups;
     hsp_counters sum = {0};
+    if (can_follow(cuda, "counters", error) != HSP_OK)
+        return error->status;
     cudaError_t status = cudaEventRecord(cuda->latest, cuda->stream);
     if (status == cudaSuccess)
         status = cudaStreamWaitEvent(cuda->inspection, cuda->latest, 0);
@@ -315,10 +367,13 @@ static int counters(void *self, int32_t slot, int32_t group, hsp_counters *sum_o
 static int reset_counters(void *self, hsp__error *error) {
     hsp__cuda *cuda = self;
     size_t groups = (size_t)cuda->layout->n_groups, n = (size_t)cuda->layout->max_requests * groups;
+    if (can_follow(cuda, "stats_reset", error) != HSP_OK)
+        return error->status;
+    cuda->ahead_group = -1;
     cudaError_t status = cudaMemsetAsync(cuda->state.counters, 0, n * sizeof(hsp_counters), cuda->stream);
     if (status == cudaSuccess)
         status = cudaMemsetAsync(cuda->state.retired, 0, groups * sizeof(hsp_counters), cuda->stream);
-    return hsp__cuda_check(cuda, status, "stats_reset", error);
+    return hsp__cuda_check(cuda, settle(cuda, status), "stats_reset", error);
 }
 
 const hsp__backend hsp__backend_cuda = {.name = "cuda",

@@ -24,12 +24,13 @@ typedef struct hsp__cuda {
     int32_t *group_layer;   /* device, as in the layout */
     hsp__cuda_turns *turns; /* device, these two: see hsp__cuda_swap_in */
     uint32_t *scratch;
-    uint64_t scratch_words;    /* of one entry of the batch */
-    cudaStream_t stream;       /* of the latest call: requests come and go in its order */
-    int has_stream;            /* there has been such a call */
-    int32_t ahead_group;       /* of the latest call that queued work, if that was a swap-in; -1 */
-    cudaStream_t ahead_stream; /* its stream */
-    cudaStream_t inspection;   /* for counters, so that nobody's work waits */
+    uint64_t scratch_words;           /* of one entry of the batch */
+    cudaStream_t stream;              /* of the latest call: requests come and go in its order */
+    int has_stream;                   /* there has been such a call */
+    int32_t ahead_group;              /* of the latest call that queued work, if that was a swap-in; -1 */
+    cudaStream_t ahead_stream;        /* its stream */
+    unsigned long long ahead_capture; /* and the capture it went into; 0: none */
+    cudaStream_t inspection;          /* for counters, so that nobody's work waits */
     cudaEvent_t latest;
     int32_t *ring_first; /* host: as the device has it after the latest call */
     int32_t *step;       /* host: ring_first and batch arrays as they lie on the device */

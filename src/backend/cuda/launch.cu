@@ -5,6 +5,14 @@ cudaError_t hsp__cuda_prepare(const void *kernel, int shared_bytes) {
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
 }
 
+unsigned long long hsp__cuda_capture_of(cudaStream_t stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long id = 0;
+    if (cudaStreamGetCaptureInfo(stream, &status, &id) != cudaSuccess || status != cudaStreamCaptureStatusActive)
+        return 0;
+    return id + 1; /* whatever numbers captures have */
+}
+
 cudaError_t hsp__cuda_launch(const void *kernel, hsp__cuda_shape shape, const void *params, cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute[2] = {};

@@ -20,12 +20,15 @@ typedef struct hsp__cuda_shape {
 
 /* Launch a kernel whose one argument is a struct. */
 cudaError_t hsp__cuda_launch(const void *kernel, hsp__cuda_shape shape, const void *params, cudaStream_t stream);
+/* A number for the capture a stream is in; 0: it is not captured. */
+unsigned long long hsp__cuda_capture_of(cudaStream_t stream);
+
 /* Allow a kernel its shared memory. */
 cudaError_t hsp__cuda_prepare(const void *kernel, int shared_bytes);
 
 /* LRU, up to 8192 entries and slots; parts: blocks a request, a power of two up to HSP__CUDA_MOST_PARTS. */
 int hsp__cuda_swap_in_fits(int policy, int n, int n_slots);
-cudaError_t hsp__cuda_swap_in_prepare(void);
+cudaError_t hsp__cuda_swap_in_prepare(int n_slots); /* for selections of up to n_slots entries */
 cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int parts, int overlaps, cudaStream_t stream);
 
 /* Anything else; needs scratch of so many words an entry of the batch. */

@@ -88,7 +88,7 @@ static __device__ __forceinline__ void load_tags(int4 *tags, const int32_t *tag,
     for (int i = 0; i < EO; i += 4) {
         uint32_t at = threadIdx.x * 4 + i * THREADS;
         if (at < (uint32_t)slot_stride)
-            tags[i / 4] = *(const int4 *)&tag[at];
+            tags[i / 4] = __ldcg((const int4 *)&tag[at]);
     }
 }
 
@@ -114,15 +114,15 @@ static __device__ __forceinline__ void load_order(places<EO> &o, const uint16_t 
         pair[i] = 0;
     if (entry_of(EO, 0) < slot_stride) {
         if (EO == 2)
-            pair[0] = ((const uint32_t *)order)[threadIdx.x];
+            pair[0] = __ldcg((const uint32_t *)order + threadIdx.x);
         else if (EO == 4) {
-            uint2 v = ((const uint2 *)order)[threadIdx.x];
+            uint2 v = __ldcg((const uint2 *)order + threadIdx.x);
             pair[0] = v.x;
             pair[1] = v.y;
         } else {
 #pragma unroll
             for (int i = 0; i < EO / 8; i++) {
-                uint4 v = ((const uint4 *)order)[threadIdx.x * (EO / 8) + i];
+                uint4 v = __ldcg((const uint4 *)order + threadIdx.x * (EO / 8) + i);
                 pair[4 * i] = v.x;
                 pair[4 * i + 1] = v.y;
                 pair[4 * i + 2 < EO / 2 ? 4 * i + 2 : 0] = v.z;

@@ -48,7 +48,7 @@ static void prefer_node(char *base, uint64_t bytes, int device_number) {
     if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device_number) != cudaSuccess || node < 0 || node >= 64)
         return;
     unsigned long mask = 1ul << node;
-    syscall(SYS_mbind, base, bytes, MPOL_PREFERRED_MODE, &mask, sizeof mask * 8, 0);
+    syscall(SYS_mbind, base, bytes, MPOL_PREFERRED_MODE, &mask, sizeof mask * 8 + 1, 0);
 }
 
 static void close_pool(hsp__cuda_pool *pool) {
@@ -94,7 +94,9 @@ static int check_room(const hsp__cuda *cuda, hsp__error *error) {
     if (cuda->layout->n_pages > ((int64_t)1 << 32) / HSP_PAGE_TOKENS)
         return hsp__fail(error, HSP_ELIMIT, "host_tokens is %lld; the cuda backend counts rows to %lld",
                          (long long)cuda->config->host_tokens, (long long)1 << 32);
-    cudaMemGetInfo(&free_bytes, &total_bytes);
+    cudaError_t status = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (status != cudaSuccess)
+        return hsp__fail(error, HSP_EDEVICE, "asking the GPU for its free memory: %s", cudaGetErrorString(status));
     if (cuda->device_bytes > free_bytes)
         return hsp__fail(error, HSP_ENOMEM, "the cache needs %llu bytes of GPU memory; the GPU has %llu free",
                          (unsigned long long)cuda->device_bytes, (unsigned long long)free_bytes);
@@ -114,6 +116,10 @@ static int set_up_device(hsp__cuda *cuda, hsp__error *error) {
     hsp__slots_init(&cuda->state, layout, &arena);
     hsp__cuda_carve_device(cuda, &arena);
     int failed = hsp__cuda_check(cuda, cudaMemset(cuda->device, 0, cuda->device_bytes), "clearing GPU memory", error);
+    if (failed == HSP_OK) /* no request is in a step */
+        failed =
+            hsp__cuda_check(cuda, cudaMemset(cuda->state.batch_slot, 0xff, (size_t)layout->max_batch * sizeof(int32_t)),
+                            "clearing GPU memory", error);
     if (failed == HSP_OK)
         failed = hsp__cuda_check(cuda,
                                  cudaMemcpy(cuda->group_layer, layout->group_layer,
@@ -126,7 +132,7 @@ static int set_up_device(hsp__cuda *cuda, hsp__error *error) {
         failed = hsp__cuda_check(cuda, cudaEventCreateWithFlags(&cuda->latest, cudaEventDisableTiming),
                                  "making an event", error);
     if (failed == HSP_OK)
-        failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_prepare(), "preparing the kernels", error);
+        failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_prepare(layout->n_slots), "preparing the kernels", error);
     if (failed == HSP_OK)
         failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_big_prepare(), "preparing the kernels", error);
     /* The caller's streams need not follow the one the clearing was queued on. */

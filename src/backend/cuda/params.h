@@ -35,7 +35,7 @@ typedef struct hsp__cuda_rows {
     uint32_t plain_stride;      /* block_stride, where it fits 32 bits */
     uint64_t layer_bytes, block_stride;
     uint32_t plane_offset[HSP_MAX_PLANES], plane_bytes[HSP_MAX_PLANES];
-    int32_t anchor; /* layer, when the group has no other */
+    int32_t anchor; /* its layer */
     int32_t n_planes, n_layers, block_rows;
     uint32_t piece_bytes;
     hsp__cuda_divisor layer_pieces; /* of one layer's row, all planes */
@@ -67,8 +67,8 @@ typedef struct hsp__cuda_swap_in {
     int32_t n_slots, slot_stride, ring_rows, rows_per_request, max_context;
     int32_t group, policy;
     int32_t batch;
-    int32_t window;    /* requests of a large batch that fetch at once; 0: a small batch, all fetch */
-    int32_t few;       /* with so many misses or fewer a request does not wait for its turn */
+    int32_t window;    /* requests of a large batch that fetch at once, about; 0: a small batch, all fetch */
+    int32_t few;       /* with so many threads or fewer that have a miss, a request does not wait for its turn */
     int32_t early;     /* tags and order may be read before the work ahead in the stream is done */
     int32_t in_flight; /* loads of a thread, plain rows: 4, or 2 when less */
     int32_t no_io, plain;

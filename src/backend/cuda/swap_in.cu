@@ -3,8 +3,8 @@
  *
  * A small batch has a cluster of blocks for each request. Every block resolves the whole request by itself, so that it
  * knows the misses without asking the others; block 0 alone writes what is remembered. The leaders of a warp (entries
- * that are the first to miss their token) are dealt to the blocks in turn, and a warp starts on its first row at once,
- * before it is known which slot the row will take.
+ * that are the first to miss their token) are dealt to the blocks by their token; the first row of each warp sets off
+ * before it is known which slot it will take.
  *
  * A large batch has one block for each request; a block with more than a few misses sorts them by their place in the
  * context and fetches them when its turn comes (turns.cuh).
@@ -66,13 +66,14 @@ static __device__ __forceinline__ void load_slots(int4 *tags, places<EO> &o, con
 }
 
 /* Everything a block has to load. Only batch_slot, which no kernel that may overlap changes, and with p.early tags and
- * order may be read before the work ahead is done. Returns the request slot, -1 for padding. */
+ * order may be read before the work ahead is done, and past the L1, which only that wait brings up to date. Returns the
+ * request slot, -1 for padding. */
 template <int EK, int EO, bool PLAIN>
 static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o, request_view &v,
                                                share &s, const hsp__cuda_swap_in &p, uint32_t b) {
     const int32_t *selection = p.selection + (int64_t)b * p.n;
     int4 tags[(EO + 3) / 4];
-    int32_t slot = p.warm_slot >= 0 ? p.warm_slot : p.state.batch_slot[b];
+    int32_t slot = p.warm_slot >= 0 ? p.warm_slot : __ldcg(&p.state.batch_slot[b]);
     clear(sm);
     if (p.early && entry_of(EK, 0) < p.n)
         expect(&selection[entry_of(EK, 0)]);
@@ -309,10 +310,15 @@ int hsp__cuda_swap_in_fits(int policy, int n, int n_slots) {
     return policy == HSP_LRU && n <= largest->most_entries && n_slots <= largest->most_slots;
 }
 
-cudaError_t hsp__cuda_swap_in_prepare(void) {
+/* Only what a cache of so many slots can use: a smaller GPU may not have the shared memory for the rest. */
+cudaError_t hsp__cuda_swap_in_prepare(int n_slots) {
     cudaError_t status = cudaSuccess;
-    for (int i = 0; i < 2 * N_VARIANTS && status == cudaSuccess; i++)
-        status = hsp__cuda_prepare(variants[i / 2].kernel[i % 2], variants[i / 2].shared_bytes);
+    for (const variant *v = variants; v < variants + N_VARIANTS && status == cudaSuccess; v++) {
+        for (int plain = 0; plain < 2 && v->most_slots >= n_slots && status == cudaSuccess; plain++)
+            status = hsp__cuda_prepare(v->kernel[plain], v->shared_bytes);
+        if (v->most_entries >= n_slots && v->most_slots >= n_slots)
+            break;
+    }
     return status;
 }
 

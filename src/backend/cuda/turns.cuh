@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns of a large batch: about p.window requests fetch at once, in the order of the batch. Rows of one request lie
- * near each other in host memory and share the GPU's translations of it, which are what bounds the fetch; rows of many
- * requests push each other's out (lab/swap_in.md).
+/* Turns of a large batch: about p.window requests fetch at once, in the order of the batch; more where requests further
+ * on have nothing to fetch, for they count as done. Rows of one request lie near each other in host memory and share
+ * the GPU's translations of it, which are what bounds the fetch; rows of many requests push each other's out
+ * (lab/swap_in.md).
  *
- * Block b waits until b - window + 1 blocks are done. Those before it were scheduled before it and end in any case, so
- * nobody waits for ever. The last one to be done sets the other counter to zero, which nobody uses any more, and makes
- * it the one of the next launch. */
+ * Block b waits until b - window + 1 blocks are done. Blocks start in the order of their numbers, so those before it
+ * run already, and they end in any case. The last one to be done sets the other counter to zero, which nobody uses any
+ * more, and makes it the one of the next launch. */
 #ifndef HSP_CUDA_TURNS_CUH
 #define HSP_CUDA_TURNS_CUH
 
