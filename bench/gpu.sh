@@ -12,9 +12,13 @@
 set -u
 [ $# -ge 2 ] || { sed -n '5,8s/^# //p' "$0"; exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd) bundle=$(realpath "$1") out=$2
+[ -x "$bundle/bin/hisparse" ] || { echo "$1 is no bundle of bench/gpu_bundle.sh" >&2; exit 2; }
 shift 2
 stages=("$@")
 [ $# -gt 0 ] || stages=(tests sanitize bench calibrate verify)
+for stage in "${stages[@]}"; do
+  case $stage in tests | sanitize | bench | calibrate | verify) ;; *) echo "no stage $stage" >&2; exit 2 ;; esac
+done
 mkdir -p "$out" && out=$(realpath "$out") && work=$(mktemp -d) && cd "$work" || exit 2
 trap 'rm -rf "$work"' EXIT
 mkdir logs && : >runs
@@ -66,10 +70,7 @@ run_verify() {
 
 failed=0
 for stage in "${stages[@]}"; do
-  case $stage in
-  tests | sanitize | bench | calibrate | verify) "run_$stage" ;;
-  *) echo "no stage $stage" >&2; exit 2 ;;
-  esac
+  "run_$stage"
   python3 "$root/bench/gpu_summary.py" "$root" "$bundle/commit" "$out" || failed=1
   tar -czf "$out/logs.tar.gz" -C logs .
 done

@@ -50,7 +50,7 @@ def main():
                                      "seconds": seconds})
         elif kind == "sanitizer":
             errors = sanitizer_errors(text)
-            failed = failed or errors != 0 or code != 0
+            failed = failed or errors != 0 or code != 0 or passed == 0
             summary["sanitizers"].append({"tool": tool, "program": name, "errors": errors, "passed": passed,
                                           "exit": code, "seconds": seconds})
         else:

@@ -10,7 +10,7 @@
 int bench_swap_in(int argc, char **argv);
 
 typedef struct bench_options {
-    const char *backend, *policy, *output, *cases;
+    const char *backend, *policy, *output, *cases, *profile;
     int64_t k, context, threads, layers; /* context, layers: 0 when not given */
     double seconds;
     tool_reals batches, misses, row_sizes, slot_counts; /* as given; empty when not */
@@ -40,6 +40,8 @@ typedef struct bench_cache {
     int32_t *request; /* [batch] */
 } bench_cache;
 
+/* The exit code for a call that failed, after saying the library's reason. */
+int bench_library_fails(const hsp_cache *cache, int status);
 /* The knobs the options stand for. Returns an exit code after saying what is wrong. */
 int bench_config(const bench_options *o, hsp_config *config);
 /* rows: [batch][max_context] packed rows; every layer gets the same. */

@@ -58,6 +58,7 @@ typedef struct bench_gpu_state {
     gpu_lane *lane;
     /* The yardstick's host rows: [layer][request][token] of the shape at hand. */
     char *pool;
+    size_t pool_bytes;
     void *pool_device;
     /* of the shape at hand */
     bench_shape shape;
@@ -73,7 +74,7 @@ typedef struct bench_gpu_state {
 
 int bench_gpu_fails(const bench_gpu_state *s); /* says the GPU's error */
 
-/* The yardstick's pool, touched by every core and made known to the GPU. */
+/* The yardstick's pool, taken as the library takes its own and made known to the GPU. */
 int bench_gpu_open_pool(bench_gpu_state *s, size_t bytes);
 void bench_gpu_close_pool(bench_gpu_state *s);
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the swap-in bench on a GPU: the yardstick's pool, and two caches of the shape at hand. */
 #include "bench_gpu.h"
+#include "gpu.h"
+#include "gpu/calibrate.h"
+#include "host_pages.h"
 #include "tools.h"
 
+#include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
+#include <string.h>
 #include <unistd.h>
 
-#define HUGE_PAGE ((size_t)2 << 20)
 enum { PIECE_TOKENS = 32768 }; /* tokens made and handed over at once */
 
 int bench_gpu_fails(const bench_gpu_state *s) {
@@ -16,33 +19,37 @@ int bench_gpu_fails(const bench_gpu_state *s) {
 
 /* ---------------------------------------------------------------------------------------------------------- pool -- */
 
+/* Where the library's pool lies: the yardstick must not read from further away. */
+static int node_of_gpu(void) {
+    const gpu_calibrate *gpu = gpu_table(GPU_CALIBRATE);
+    gpu_machine machine;
+    return gpu && gpu->describe(&machine) == 0 ? machine.numa_node : -1;
+}
+
 int bench_gpu_open_pool(bench_gpu_state *s, size_t bytes) {
     size_t have = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    bytes = (bytes + HOST_PAGE - 1) / HOST_PAGE * HOST_PAGE;
     if (2 * bytes > have) /* the cache needs as much again */
         return tool_fail(TOOL_FAILED, "these cases need twice %zu bytes of host memory; the machine has %zu", bytes,
                          have);
-    char *pool = aligned_alloc(HUGE_PAGE, bytes);
+    char *pool = host_pages_take(bytes, node_of_gpu());
     if (!pool)
-        return tool_fail(TOOL_FAILED, "cannot have %zu bytes of memory for the pool of the plain gather", bytes);
-    madvise(pool, bytes, MADV_HUGEPAGE);
-    /* Touching takes most of the time: every core helps. */
-#pragma omp parallel for schedule(dynamic, 16)
-    for (size_t at = 0; at < bytes; at += HUGE_PAGE)
-        for (size_t i = 0; i < HUGE_PAGE; i += 4096)
-            pool[at + i] = 0;
+        return tool_fail(TOOL_FAILED, "cannot have %zu bytes of memory for the pool of the plain gather: %s", bytes,
+                         strerror(errno));
     if (s->gpu->map_host(pool, bytes, &s->pool_device) != 0) {
-        free(pool);
+        host_pages_give_back(pool, bytes);
         return bench_gpu_fails(s);
     }
     s->pool = pool;
+    s->pool_bytes = bytes;
     return TOOL_OK;
 }
 
 void bench_gpu_close_pool(bench_gpu_state *s) {
-    if (s->pool)
-        s->gpu->unmap_host(s->pool);
-    free(s->pool);
+    if (!s->pool)
+        return;
+    s->gpu->unmap_host(s->pool);
+    host_pages_give_back(s->pool, s->pool_bytes);
     s->pool = NULL;
 }
 
@@ -62,10 +69,6 @@ static int fill_pool(bench_gpu_state *s) {
 
 /* --------------------------------------------------------------------------------------------------------- cache -- */
 
-static int library_fails(const hsp_cache *cache) {
-    return tool_fail(TOOL_FAILED, "%s", hsp_last_error(cache));
-}
-
 /* All rows of one request and layer, piece after piece through `piece`, device memory. */
 static int fill_layer(bench_gpu_state *s, bench_cache *b, int32_t entry, int32_t layer, void *piece) {
     uint32_t row_bytes = (uint32_t)rows_bytes(&b->config);
@@ -76,16 +79,18 @@ static int fill_layer(bench_gpu_state *s, bench_cache *b, int32_t entry, int32_t
         n = context - first < PIECE_TOKENS ? context - first : PIECE_TOKENS;
         if (s->gpu->make_rows(s->lane, &rows, (uint32_t)entry, (uint32_t)first, (uint32_t)n) != 0)
             return bench_gpu_fails(s);
-        if (hsp_fill(b->cache, b->request[entry], layer, first, n, &source, s->gpu->stream(s->lane)) != HSP_OK)
-            return library_fails(b->cache);
+        int status = hsp_fill(b->cache, b->request[entry], layer, first, n, &source, s->gpu->stream(s->lane));
+        if (status != HSP_OK)
+            return bench_library_fails(b->cache, status);
     }
     return TOOL_OK;
 }
 
 static int fill_cache(bench_gpu_state *s, bench_cache *b, void *piece) {
     for (int32_t entry = 0; entry < b->config.max_batch; entry++) {
-        if (hsp_admit(b->cache, b->config.max_context, &b->request[entry]) != HSP_OK)
-            return library_fails(b->cache);
+        int status = hsp_admit(b->cache, b->config.max_context, &b->request[entry]);
+        if (status != HSP_OK)
+            return bench_library_fails(b->cache, status);
         for (int32_t layer = 0; layer < b->config.n_layers; layer++) {
             int code = fill_layer(s, b, entry, layer, piece);
             if (code != TOOL_OK)
@@ -101,7 +106,7 @@ static int begin_step(bench_gpu_state *s, bench_cache *b) {
         return tool_fail(TOOL_FAILED, "out of memory");
     int status = hsp_step_begin(b->cache, b->request, none, batch, s->gpu->stream(s->lane));
     free(none);
-    return status == HSP_OK ? TOOL_OK : library_fails(b->cache);
+    return status == HSP_OK ? TOOL_OK : bench_library_fails(b->cache, status);
 }
 
 /* One cache of the shape, all requests filled to the whole context and in the step. */
@@ -122,8 +127,9 @@ static int open_cache(bench_gpu_state *s, bench_cache *b, int32_t row_bytes, uin
     b->request = calloc((size_t)config.max_batch, sizeof *b->request);
     if (!b->request)
         return tool_fail(TOOL_FAILED, "out of memory");
-    if (hsp_open(&config, &b->cache) != HSP_OK)
-        return library_fails(NULL);
+    int status = hsp_open(&config, &b->cache);
+    if (status != HSP_OK)
+        return bench_library_fails(NULL, status);
     if (s->memory->alloc((size_t)PIECE_TOKENS * (size_t)row_bytes, &piece) != 0)
         return bench_gpu_fails(s);
     code = fill_cache(s, b, piece);
@@ -140,8 +146,11 @@ static int open_target(bench_gpu_state *s) {
     hsp_rows_view last = {.struct_size = sizeof last};
     void *target;
     s->view = last;
-    if (hsp_rows(cache, 0, &s->view) != HSP_OK || hsp_rows(cache, layers - 1, &last) != HSP_OK)
-        return library_fails(cache);
+    int status = hsp_rows(cache, 0, &s->view);
+    if (status == HSP_OK)
+        status = hsp_rows(cache, layers - 1, &last);
+    if (status != HSP_OK)
+        return bench_library_fails(cache, status);
     size_t span = (size_t)((char *)last.plane[0].base - (char *)s->view.plane[0].base);
     s->layer_bytes = layers > 1 ? span / (size_t)(layers - 1) : 0;
     if (s->memory->alloc(span + (size_t)last.n_rows * last.plane[0].row_stride, &target) != 0)

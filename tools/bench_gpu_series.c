@@ -12,10 +12,6 @@
 
 enum { MOST_REPLAYS = 200, CALIBRATIONS = 64, UNDO_BLOCKS = 33 };
 
-static int library_fails(const hsp_cache *cache) {
-    return tool_fail(TOOL_FAILED, "%s", hsp_last_error(cache));
-}
-
 static bench_cache *cache_of(bench_gpu_state *s, int kind) {
     return kind == BENCH_RESOLVE ? &s->oracle : &s->real;
 }
@@ -49,7 +45,7 @@ static int launch(bench_gpu_state *s, const bench_series *series, int32_t number
     hsp_cache *cache = cache_of(s, series->kind)->cache;
     int status = hsp_swap_in(cache, number % s->shape.layers, l->selection + first, 1, l->k, l->ids + first,
                              s->gpu->stream(s->lane));
-    return status == HSP_OK ? TOOL_OK : library_fails(cache);
+    return status == HSP_OK ? TOOL_OK : bench_library_fails(cache, status);
 }
 
 static int stamp(bench_gpu_state *s, int *n_stamps) {
@@ -94,10 +90,12 @@ static int capture(bench_gpu_state *s, const bench_series *series, int swept, in
  * that are not selected fall, may differ from replay to replay; the number of misses does not depend on it. */
 static int reset_cache(bench_gpu_state *s, bench_cache *b) {
     int32_t batch = s->shape.batch, slots = s->shape.slots;
-    for (int32_t i = 0; i < s->shape.layers * batch; i++)
-        if (hsp_warm(b->cache, b->request[i % batch], i / batch, s->launches.hot + (size_t)i * (size_t)slots, slots,
-                     s->gpu->stream(s->lane)) != HSP_OK)
-            return library_fails(b->cache);
+    for (int32_t i = 0; i < s->shape.layers * batch; i++) {
+        const int32_t *hot = s->launches.hot + (size_t)i * (size_t)slots;
+        int status = hsp_warm(b->cache, b->request[i % batch], i / batch, hot, slots, s->gpu->stream(s->lane));
+        if (status != HSP_OK)
+            return bench_library_fails(b->cache, status);
+    }
     return TOOL_OK;
 }
 
@@ -117,8 +115,9 @@ static int check_misses(bench_gpu_state *s, bench_cache *b) {
     uint64_t want = (uint64_t)(s->launches.n / s->shape.layers) * (uint64_t)s->launches.rows;
     for (int32_t layer = 0; layer < s->shape.layers; layer++) {
         hsp_counters seen;
-        if (hsp_layer_counters(b->cache, layer, &seen) != HSP_OK)
-            return library_fails(b->cache);
+        int status = hsp_layer_counters(b->cache, layer, &seen);
+        if (status != HSP_OK)
+            return bench_library_fails(b->cache, status);
         unsigned long long misses = seen.misses, invalid = seen.invalid + seen.none;
         if (misses != want || invalid)
             return tool_fail(TOOL_DIFFERS, "layer %d: %llu misses and %llu invalid entries; %llu and none were meant",
@@ -131,8 +130,9 @@ static int check_misses(bench_gpu_state *s, bench_cache *b) {
 static int replay(bench_gpu_state *s, int kind, void *graph, int first, int n_stamps, double *us) {
     bench_cache *b = kind == BENCH_GATHER ? NULL : cache_of(s, kind);
     int code = b ? reset_cache(s, b) : reset_gather(s);
-    if (code == TOOL_OK && b && first && hsp_stats_reset(b->cache) != HSP_OK)
-        code = library_fails(b->cache);
+    int status = code == TOOL_OK && b && first ? hsp_stats_reset(b->cache) : HSP_OK;
+    if (status != HSP_OK)
+        code = bench_library_fails(b->cache, status);
     if (code == TOOL_OK && s->gpu->replay(s->lane, graph, n_stamps, us) != 0)
         code = bench_gpu_fails(s);
     return code == TOOL_OK && b && first ? check_misses(s, b) : code;

@@ -30,6 +30,8 @@ static const tool_option options[] = {
      "cuda: layers that launches go round (as many as make a pool of 16 GiB)"},
     {"threads", TOOL_INT, offsetof(bench_options, threads), 0, 1024, "N",
      "cpu: threads of the cache and of the copy; 0: as many as the machine gives (1)"},
+    {"profile", TOOL_TEXT, offsetof(bench_options, profile), 0, 0, "FILE",
+     "take the knobs that `hisparse calibrate --output FILE` chose"},
     {"seconds", TOOL_REAL, offsetof(bench_options, seconds), 0, 86400, "S", "time for each miss rate, at least (1)"},
     {"policy", TOOL_TEXT, offsetof(bench_options, policy), 0, 0, "NAME",
      "lru, fifo, random or clock (lru; cuda: lru only)"},

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the measurements read: a pool like that of the cuda backend, and lists of places in it. */
 #include "calibrate.h"
+#include "host_pages.h"
 #include "tools.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#define HUGE_PAGE ((uint64_t)2 << 20)
-#define GIB       ((uint64_t)1 << 30)
+#define GIB ((uint64_t)1 << 30)
 
 /* ----------------------------------------------------------------------------------------------------- the pool -- */
 
@@ -25,23 +22,6 @@ static double free_gib(void) {
     if (file)
         fclose(file);
     return (double)kib / (1 << 20);
-}
-
-/* Prefer the GPU's own node, as the backend does; a machine with one node, or a kernel that refuses, is as good. */
-static void prefer_node(void *base, uint64_t bytes, int node) {
-    enum { MPOL_PREFERRED_MODE = 1 };
-    unsigned long mask = node >= 0 && node < 64 ? 1ul << node : 0;
-    if (mask)
-        syscall(SYS_mbind, base, bytes, MPOL_PREFERRED_MODE, &mask, sizeof mask * 8, 0);
-}
-
-/* Touching decides where pages lie and takes most of the time of making a pool: every core does some. */
-static void touch_pages(char *base, uint64_t bytes) {
-    int64_t n = (int64_t)(bytes / HUGE_PAGE);
-#pragma omp parallel for schedule(dynamic, 16)
-    for (int64_t i = 0; i < n; i++)
-        for (uint64_t at = 0; at < HUGE_PAGE; at += 4096)
-            *(volatile char *)(base + (uint64_t)i * HUGE_PAGE + at) = 1;
 }
 
 /* A pool with less than a quarter of the free memory to spare would make the machine swap. */
@@ -65,24 +45,15 @@ int calibrate_open_pool(calibrate *c, int64_t gib, int64_t most) {
         code = calibrate_check(c, c->gpu->describe(&machine), "the GPU");
     if (code != TOOL_OK)
         return code;
-    char *raw = mmap(NULL, c->pool_bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED)
+    char *base = host_pages_take(c->pool_bytes, machine.numa_node);
+    if (!base)
         return tool_fail(TOOL_FAILED, "calibrate: cannot have %llu GiB of memory: %s",
                          (unsigned long long)(c->pool_bytes / GIB), strerror(errno));
-    char *base = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
-    if (base > raw)
-        munmap(raw, (size_t)(base - raw));
-    if (base < raw + HUGE_PAGE)
-        munmap(base + c->pool_bytes, (size_t)(raw + HUGE_PAGE - base));
-    madvise(base, c->pool_bytes, MADV_HUGEPAGE);
-    prefer_node(base, c->pool_bytes, machine.numa_node);
-    touch_pages(base, c->pool_bytes);
-    c->base = base;
     code = calibrate_check(c, c->gpu->pin(base, c->pool_bytes, &c->pool), "host memory for the GPU");
-    if (code != TOOL_OK) {
-        munmap(base, c->pool_bytes);
-        c->base = NULL;
-    }
+    if (code != TOOL_OK)
+        host_pages_give_back(base, c->pool_bytes);
+    else
+        c->base = base;
     return code;
 }
 
@@ -90,7 +61,7 @@ void calibrate_close_pool(calibrate *c) {
     if (!c->base)
         return;
     c->gpu->unpin(c->base);
-    munmap(c->base, c->pool_bytes);
+    host_pages_give_back(c->base, c->pool_bytes);
     c->base = NULL;
 }
 

@@ -20,8 +20,8 @@ int tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2
 int tool_unknown(const char *kind, const char *word, const char *const *names, int n, const char *help);
 
 /* TOOL_OK, or the code after saying that there is no such backend (and which there are) or why it cannot run here.
- * own_memory_out: 1 when it must not be given ordinary pointers; NULL for a command that has no others to give, which is
- * then said. */
+ * own_memory_out: 1 when it must not be given ordinary pointers; NULL for a command that has no others to give, which
+ * is then said. */
 int tool_check_backend(const char *name, int *own_memory_out);
 
 /* Set by Ctrl-C after tool_watch_interrupt; long loops look at it between steps and finish what they print. */

@@ -195,6 +195,11 @@ void verify_append(verify_pair *p, int32_t layer, const int32_t *n_new, int32_t 
         verify_request *q = p->batch_request[b] < 0 ? NULL : &p->request[p->batch_request[b]];
         if (!q)
             continue;
+        if (n_new[b] > q->max_tokens - q->written[layer]) {
+            differs(p, "append: %d rows after %d were taken; the request has room for %d", n_new[b], q->written[layer],
+                    q->max_tokens);
+            break;
+        }
         memcpy(truth(p, q, layer, q->written[layer]), (char *)rows + (size_t)(b * rows_per_request) * bytes,
                (size_t)n_new[b] * bytes);
         q->written[layer] += n_new[b];

@@ -137,3 +137,12 @@ def test_interrupt_keeps_results(cli):
     cli.same(r.code, 130, "exit code")
     rows = json.loads(path.read_text())["rows"]
     assert 1 <= len(rows) < 32, len(rows)
+
+
+
+def test_profile(cli):
+    path = cli.folder / "knobs.json"
+    path.write_text(json.dumps({"format": 1, "choose": {"host_row_align": 64, "request_blocks": 8, "fetch_blocks": 8,
+                                                        "pieces_in_flight": 2}}))
+    check_json(cli, cli.run(*TINY, "--json", "--profile", str(path)).json(), 8)
+    cli.golden("bench_no_profile", *TINY, "--profile", "no-such-profile")

@@ -219,9 +219,10 @@ static void e4m3_both_ways(void **state) {
         packed[i] = (uint8_t)i;
     for (uint8_t code = 0; code < 0x7f; code++) {
         double next = code == 0x7e ? 480.0 : e4m3_value((uint8_t)(code + 1));
-        hard[n++] = (float)((e4m3_value(code) + next) / 2);
-        hard[n++] = nextafterf(hard[n - 1], INFINITY);
-        hard[n++] = -nextafterf(hard[n - 2], -INFINITY);
+        float middle = (float)((e4m3_value(code) + next) / 2);
+        hard[n++] = middle;
+        hard[n++] = nextafterf(middle, INFINITY);
+        hard[n++] = -nextafterf(middle, -INFINITY);
     }
     for (int i = 0; i < 200; i++)
         hard[n++] = ldexpf((float)(int32_t)next_random(&seed), (int)(next_random(&seed) % 24) - 40);

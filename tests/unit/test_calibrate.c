@@ -23,7 +23,7 @@ static void the_smallest_that_is_near_the_best(void **state) {
     calibrate_choose(&r, &choice);
     assert_int_equal(choice.fetch_blocks, 8);
     assert_int_equal(choice.pieces_in_flight, 4); /* 8 would do with fewer blocks, but the kernels have 2 and 4 */
-    assert_int_equal(choice.request_blocks, 4); /* 8 gains 2% */
+    assert_int_equal(choice.request_blocks, 4);   /* 8 gains 2% */
     assert_int_equal(choice.host_row_align, 16);
     r.request_us[3] = 4.8; /* 4% */
     r.grid_gb_s[6][2] = 60;
