@@ -138,7 +138,7 @@ static int attend(decoder *d, int32_t layer) {
         layer < DECODER_DENSE_LAYERS ? attend_all(d, layer, token + 1) : attend_selected(d, layer, token + 1);
     if (n_tiles < 0)
         return -1;
-    hsp_gqa_combine(&d->attention, d->attention_scratch, n_tiles, d->attended, NULL);
+    hsp_gqa_combine(&d->attention, d->attention_scratch, n_tiles, NULL, d->attended, NULL);
     return 0;
 }
 

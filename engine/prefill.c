@@ -76,7 +76,7 @@ static void attend_to_prefix(const batch *b, const decoder *d, int32_t token) {
     void *scratch = b->scratch + (size_t)omp_get_thread_num() * b->scratch_bytes;
     values.base = b->rows + row / 2;
     hsp_gqa_tiles(&d->attention, &keys, &values, b->query + (size_t)token * q, b->all, token + 1, 0, scratch);
-    hsp_gqa_combine(&d->attention, scratch, (token + HSP_ATTENTION_TILE) / HSP_ATTENTION_TILE,
+    hsp_gqa_combine(&d->attention, scratch, (token + HSP_ATTENTION_TILE) / HSP_ATTENTION_TILE, NULL,
                     b->attended + (size_t)token * q, NULL);
 }
 

@@ -45,7 +45,7 @@ static float run_layer(hsp_cache *cache, int layer, int length, void *stats[REQU
     check(hsp_rows(cache, layer, &view), cache);
     for (int b = 0; b < REQUESTS; b++) {
         hsp_gqa_tiles(&attention, &view.plane[0], &view.plane[1], query[b], ids[b], K, 0, scratch);
-        hsp_gqa_combine(&attention, scratch, K / HSP_ATTENTION_TILE, out, NULL);
+        hsp_gqa_combine(&attention, scratch, K / HSP_ATTENTION_TILE, NULL, out, NULL);
         sum += out[0];
     }
     return sum;

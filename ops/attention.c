@@ -2,10 +2,11 @@
  *
  * GQA attention over rows by id: checks, and the split into items of one tile and one KV head.
  */
+#include "attention.h"
+
 #include "kernels.h"
 
-/* Multiply-adds below which waking threads costs more than it saves: some ten microseconds of one core. */
-#define ENOUGH_WORK (1 << 19)
+#include <math.h>
 
 static int check_shape(const hsp_gqa_shape *shape) {
     if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
@@ -22,15 +23,6 @@ static size_t row_bytes(const hsp_gqa_shape *shape, int32_t dim) {
     return (size_t)shape->n_kv_heads * (size_t)dim * (shape->dtype == HSP_F32 ? 4 : 2);
 }
 
-static int check_plane(const hsp_plane_view *plane, size_t row_bytes_needed) {
-    return plane && plane->base && plane->rows_per_block >= 1 && plane->row_bytes >= row_bytes_needed ? HSP_OK
-                                                                                                      : HSP_EINVAL;
-}
-
-static int32_t tiles_of(int32_t n_rows) {
-    return n_rows / HSP_ATTENTION_TILE + (n_rows % HSP_ATTENTION_TILE != 0);
-}
-
 int hsp_gqa_scratch(const hsp_gqa_shape *shape, int32_t n_rows, size_t *bytes_out) {
     int status = check_shape(shape);
     if (status)
@@ -38,7 +30,7 @@ int hsp_gqa_scratch(const hsp_gqa_shape *shape, int32_t n_rows, size_t *bytes_ou
     if (n_rows < 0 || !bytes_out)
         return HSP_EINVAL;
     *bytes_out =
-        (size_t)tiles_of(n_rows) * (size_t)shape->n_heads * hsp__partial_floats(shape->value_dim) * sizeof(float);
+        (size_t)hsp__tiles_of(n_rows) * (size_t)shape->n_heads * hsp__partial_floats(shape->value_dim) * sizeof(float);
     return HSP_OK;
 }
 
@@ -51,8 +43,8 @@ static int check_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, c
         return HSP_EINVAL;
     if ((int64_t)first_tile * HSP_ATTENTION_TILE + n_rows > INT32_MAX)
         return HSP_ELIMIT;
-    status = check_plane(keys, row_bytes(shape, shape->key_dim));
-    return status ? status : check_plane(values, row_bytes(shape, shape->value_dim));
+    status = hsp__check_plane(keys, row_bytes(shape, shape->key_dim));
+    return status ? status : hsp__check_plane(values, row_bytes(shape, shape->value_dim));
 }
 
 /* What is common to all items of a call; everything of KV head 0 and of the first tile. */
@@ -96,9 +88,9 @@ int hsp_gqa_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const 
     size_t tile_floats = (size_t)shape->n_heads * hsp__partial_floats(shape->value_dim);
     const struct hsp__gqa_item first =
         first_item(shape, keys, values, query, row_ids, (float *)scratch + (size_t)first_tile * tile_floats);
-    int64_t n_items = (int64_t)tiles_of(n_rows) * shape->n_kv_heads;
+    int64_t n_items = (int64_t)hsp__tiles_of(n_rows) * shape->n_kv_heads;
     int64_t work = (int64_t)n_rows * shape->n_heads * (shape->key_dim + shape->value_dim);
-#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
+#pragma omp parallel for schedule(static) if (work >= HSP__ENOUGH_WORK)
     for (int64_t i = 0; i < n_items; i++) {
         struct hsp__gqa_item item = first;
         place_item(shape, (int32_t)(i / shape->n_kv_heads), (int32_t)(i % shape->n_kv_heads), n_rows, &item);
@@ -107,7 +99,18 @@ int hsp_gqa_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const 
     return HSP_OK;
 }
 
-int hsp_gqa_combine(const hsp_gqa_shape *shape, const void *scratch, int32_t n_tiles, float *out, float *lse_out) {
+/* In double, so that the rounding of the product is all that the sink adds to the error. Where every row is masked the
+ * zeros stay: a sink of -inf less an lse of -inf would make them NaN. */
+void hsp__apply_sink(float sink, float lse, int32_t value_dim, float *out) {
+    if (lse == -INFINITY)
+        return;
+    double share = 1.0 / (1.0 + exp((double)sink - (double)lse));
+    for (int32_t c = 0; c < value_dim; c++)
+        out[c] = (float)((double)out[c] * share);
+}
+
+int hsp_gqa_combine(const hsp_gqa_shape *shape, const void *scratch, int32_t n_tiles, const float *sink, float *out,
+                    float *lse_out) {
     int status = check_shape(shape);
     if (status)
         return status;
@@ -116,9 +119,15 @@ int hsp_gqa_combine(const hsp_gqa_shape *shape, const void *scratch, int32_t n_t
     const struct hsp__kernels *kernels = hsp__ops();
     size_t floats = hsp__partial_floats(shape->value_dim), stride = floats * (size_t)shape->n_heads;
     int64_t work = (int64_t)n_tiles * shape->n_heads * shape->value_dim;
-#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
-    for (int32_t h = 0; h < shape->n_heads; h++)
-        kernels->gqa_combine((const float *)scratch + (size_t)h * floats, stride, n_tiles, shape->value_dim,
-                             out + (size_t)h * (size_t)shape->value_dim, lse_out ? lse_out + h : NULL);
+#pragma omp parallel for schedule(static) if (work >= HSP__ENOUGH_WORK)
+    for (int32_t h = 0; h < shape->n_heads; h++) {
+        float lse, *head_out = out + (size_t)h * (size_t)shape->value_dim;
+        kernels->gqa_combine((const float *)scratch + (size_t)h * floats, stride, n_tiles, shape->value_dim, head_out,
+                             &lse);
+        if (sink)
+            hsp__apply_sink(sink[h], lse, shape->value_dim, head_out);
+        if (lse_out)
+            lse_out[h] = lse;
+    }
     return HSP_OK;
 }

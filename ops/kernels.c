@@ -52,30 +52,19 @@ static void unpack_e4m3(const void *packed, size_t n, float *values_out) {
 
 /* -------------------------------------------------------------------------------------------------------- quest -- */
 
-HSP_INLINE lanes load_upto(int dtype, const void *p, size_t n) {
-    return n < HSP_LANES ? lanes_load_part(dtype, p, n) : lanes_load(dtype, p);
-}
-
-HSP_INLINE void store_upto(int dtype, void *p, lanes a, size_t n) {
-    if (n < HSP_LANES)
-        lanes_store_part(dtype, p, a, n);
-    else
-        lanes_store(dtype, p, a);
-}
-
 HSP_INLINE void quest_page(int dtype, const char *keys, size_t key_stride, int32_t n_rows, int32_t channels, int fresh,
                            char *minima, char *maxima) {
     for (size_t c = 0; c < (size_t)channels; c += HSP_LANES) {
         size_t n = (size_t)channels - c, at = c * dtype_bytes(dtype);
-        lanes low = load_upto(dtype, fresh ? keys + at : minima + at, n);
-        lanes high = load_upto(dtype, fresh ? keys + at : maxima + at, n);
+        lanes low = lanes_load_upto(dtype, fresh ? keys + at : minima + at, n);
+        lanes high = lanes_load_upto(dtype, fresh ? keys + at : maxima + at, n);
         for (int32_t row = fresh ? 1 : 0; row < n_rows; row++) {
-            lanes key = load_upto(dtype, keys + (size_t)row * key_stride + at, n);
+            lanes key = lanes_load_upto(dtype, keys + (size_t)row * key_stride + at, n);
             low = lanes_min(key, low);
             high = lanes_max(key, high);
         }
-        store_upto(dtype, minima + at, low, n);
-        store_upto(dtype, maxima + at, high, n);
+        lanes_store_upto(dtype, minima + at, low, n);
+        lanes_store_upto(dtype, maxima + at, high, n);
     }
 }
 
@@ -189,7 +178,7 @@ HSP_INLINE void sum_values(int dtype, int heads, int width, size_t n, const stru
     for (int32_t i = 0; i < rows->n; i++) {
         const char *value = rows->value[i] + c * dtype_bytes(dtype);
         for (int w = 0; w < width; w++) {
-            lanes v = load_upto(dtype, value + (size_t)w * HSP_LANES * dtype_bytes(dtype), n);
+            lanes v = lanes_load_upto(dtype, value + (size_t)w * HSP_LANES * dtype_bytes(dtype), n);
             for (int h = 0; h < heads; h++)
                 sum[h][w] = lanes_add(sum[h][w], lanes_mul(v, lanes_all(weights[h][i])));
         }
@@ -275,15 +264,16 @@ static void gqa_combine(const float *partials, size_t stride, int32_t n_tiles, i
         for (int32_t i = 0; i < live.n; i++)
             total += live.weight[i] * live.partial[i][HSP__SUM];
         for (size_t c = 0; c < dim; c += HSP_LANES) {
-            lanes sum = load_upto(HSP_F32, out + c, dim - c);
+            lanes sum = lanes_load_upto(HSP_F32, out + c, dim - c);
             for (int32_t i = 0; i < live.n; i++)
                 sum = lanes_add(
                     sum, lanes_mul(lanes_all(live.weight[i]), lanes_load_f32(live.partial[i] + HSP__VALUES + c)));
-            store_upto(HSP_F32, out + c, sum, dim - c);
+            lanes_store_upto(HSP_F32, out + c, sum, dim - c);
         }
     }
     for (size_t c = 0; c < dim && total != 0.0f; c += HSP_LANES)
-        store_upto(HSP_F32, out + c, lanes_div(load_upto(HSP_F32, out + c, dim - c), lanes_all(total)), dim - c);
+        lanes_store_upto(HSP_F32, out + c, lanes_div(lanes_load_upto(HSP_F32, out + c, dim - c), lanes_all(total)),
+                         dim - c);
     if (lse_out)
         *lse_out = total != 0.0f ? top + logf(total) : -INFINITY;
 }
@@ -316,6 +306,8 @@ FOR_DTYPE(bf16, HSP_BF16)
 #define PER_DTYPE(name)                                                                                                \
     { name##_f32, name##_f16, name##_bf16 }
 
+extern const struct hsp__dsa_kernels HSP_DSA_KERNELS;
+extern const struct hsp__select_kernels HSP_SELECT_KERNELS;
 extern const struct hsp__kernels HSP_KERNELS;
 const struct hsp__kernels HSP_KERNELS = {
 #if defined(__AVX512F__)
@@ -325,6 +317,8 @@ const struct hsp__kernels HSP_KERNELS = {
 #else
     .name = "baseline",
 #endif
+    .dsa = &HSP_DSA_KERNELS,
+    .select = &HSP_SELECT_KERNELS,
     .pack = {pack_f32, pack_f16, pack_bf16, pack_e4m3},
     .unpack = {unpack_f32, unpack_f16, unpack_bf16, unpack_e4m3},
     .gqa_tile = PER_DTYPE(gqa_tile),

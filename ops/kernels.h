@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inner loops, compiled once per instruction set (kernels.c) and reached through a table of functions. Every table
+ * The inner loops, compiled once per instruction set (kernels*.c) and reached through a table of functions. Every table
  * gives the same bits. Where an array has three or four entries, enum hsp_dtype is the index.
  */
 #ifndef HSP_KERNELS_H
@@ -30,8 +30,32 @@ static inline size_t hsp__partial_floats(int32_t value_dim) {
     return HSP__VALUES + ((size_t)value_dim + 15) / 16 * 16;
 }
 
+/* Some keys of the indexer against one query. */
+struct hsp__dsa_item {
+    int32_t n_heads, head_dim, n_keys;
+    const char *query; /* packed: float [groups][head_dim][16 heads], then weights [groups][16 heads]; any alignment */
+    const char *keys;  /* packed rows; any alignment */
+    size_t key_stride;
+    float *scores_out; /* [n_keys] */
+};
+
+/* Groups of sixteen heads; the last one is filled up with heads that count for nothing. */
+static inline size_t hsp__dsa_groups(int32_t n_heads) {
+    return ((size_t)n_heads + 15) / 16;
+}
+
+struct hsp__dsa_kernels {
+    /* Transform row [dim] in place, times `scale`; returns the greatest magnitude (any number where one is NaN). */
+    float (*hadamard)(float *row, size_t dim, float scale);
+    void (*scores[4])(const struct hsp__dsa_item *item); /* HSP_BF16 and HSP_E4M3 only */
+};
+
+struct hsp__select_kernels;
+
 struct hsp__kernels {
     const char *name;
+    const struct hsp__dsa_kernels *dsa;       /* kernels_dsa.c */
+    const struct hsp__select_kernels *select; /* kernels_select.h */
 
     void (*pack[4])(const float *values, size_t n, void *packed_out);
     void (*unpack[4])(const void *packed, size_t n, float *values_out);

@@ -72,6 +72,18 @@ HSP_INLINE void lanes_store_part(int dtype, void *p, lanes a, size_t n) {
     memcpy(p, whole, n * dtype_bytes(dtype));
 }
 
+/* Sixteen numbers, or the n that are left. */
+HSP_INLINE lanes lanes_load_upto(int dtype, const void *p, size_t n) {
+    return n < HSP_LANES ? lanes_load_part(dtype, p, n) : lanes_load(dtype, p);
+}
+
+HSP_INLINE void lanes_store_upto(int dtype, void *p, lanes a, size_t n) {
+    if (n < HSP_LANES)
+        lanes_store_part(dtype, p, a, n);
+    else
+        lanes_store(dtype, p, a);
+}
+
 /* e^x with a relative error below 2e-7 for -87 <= x <= 88; 0 below -87, NaN for NaN.
  * x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 P(r) with P fitted to the least relative error. */
 HSP_INLINE lanes lanes_exp(lanes x) {

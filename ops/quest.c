@@ -3,9 +3,8 @@
  * Quest: running minima and maxima per page, and the choice of the best pages for a query.
  */
 #include "kernels.h"
+#include "select.h"
 #include "top.h"
-
-#include <string.h>
 
 /* Numbers read below which waking threads costs more than it saves: some ten microseconds of one core. */
 #define ENOUGH_WORK (1 << 19)
@@ -32,7 +31,7 @@ static size_t key_bytes(const hsp_quest_shape *shape) {
 }
 
 static int32_t pages_of(const hsp_quest_shape *shape, int32_t n_tokens) {
-    return n_tokens / shape->page_tokens + (n_tokens % shape->page_tokens != 0);
+    return hsp__pieces(n_tokens, shape->page_tokens);
 }
 
 int hsp_quest_bytes(const hsp_quest_shape *shape, int32_t max_tokens, size_t *bytes_out) {
@@ -107,45 +106,74 @@ static void score_pages(const hsp_quest_shape *shape, const void *stats, const f
     }
 }
 
-/* Tokens of the pages chosen, ascending, then -1. */
-static void emit_tokens(const hsp_quest_shape *shape, const uint32_t *ranks, int32_t n_tokens, int32_t k,
-                        int32_t *selection_out) {
-    int32_t n_pages = pages_of(shape, n_tokens), n_chosen = k / shape->page_tokens, n_equal = 0, n_out = 0;
-    uint32_t least = 0;
-    if (n_chosen < n_pages)
-        least = hsp__kth_rank(ranks, n_pages, n_chosen, &n_equal);
-    else
-        n_equal = n_pages;
-    for (int32_t page = 0; page < n_pages; page++) {
-        if (ranks[page] < least || (ranks[page] == least && n_equal-- <= 0))
-            continue;
-        int32_t token = page * shape->page_tokens, left = n_tokens - token;
-        for (int32_t i = 0; i < shape->page_tokens && i < left; i++)
-            selection_out[n_out++] = token + i;
+/* The scores of one KV head alone; mean: its mean query. */
+static void score_pages_of(const hsp_quest_shape *shape, const void *stats, int32_t kv_head, const float *mean,
+                           int32_t n_pages, float *scores_out) {
+    const struct hsp__select_kernels *kernels = hsp__ops()->select;
+    size_t half = key_bytes(shape), offset = (size_t)kv_head * (half / (size_t)shape->n_kv_heads);
+    int64_t work = (int64_t)n_pages * 2 * shape->head_dim;
+#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
+    for (int32_t block = 0; block <= (n_pages - 1) / PAGES_TOGETHER; block++) {
+        int32_t page = block * PAGES_TOGETHER, left = n_pages - page;
+        kernels->page_scores[shape->dtype](mean, (const char *)stats + (size_t)page * 2 * half + offset, half, 2 * half,
+                                           left < PAGES_TOGETHER ? left : PAGES_TOGETHER, shape->head_dim,
+                                           scores_out + page);
     }
-    while (n_out < k)
-        selection_out[n_out++] = -1;
 }
 
-int hsp_quest_select(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query, int32_t k,
-                     int32_t *selection_out, void *scratch) {
+/* Scores become ranks in place; the page of the newest token is always in. */
+static void select_pages(const hsp_quest_shape *shape, float *scores, int32_t n_tokens, int32_t k,
+                         int32_t *selection_out) {
+    int32_t n_pages = pages_of(shape, n_tokens);
+    uint32_t *ranks = (uint32_t *)(void *)scores;
+    for (int32_t page = 0; page < n_pages; page++)
+        ranks[page] = hsp__rank_of(scores[page]);
+    hsp__force_blocks(ranks, n_pages, 0, 1);
+    hsp__emit_blocks(ranks, shape->page_tokens, n_tokens, k / shape->page_tokens, selection_out);
+}
+
+static int check_select(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query,
+                        int32_t k, const int32_t *selection_out, const void *scratch) {
     int status = check_shape(shape);
     if (status)
         return status;
     if (n_tokens < 0 || k < 1 || k % shape->page_tokens || !selection_out)
         return HSP_EINVAL;
-    if (n_tokens && (!stats || !query || !scratch))
-        return HSP_EINVAL;
-    int32_t n_pages = pages_of(shape, n_tokens);
-    float *mean = scratch, *scores = mean + channels_of(shape);
-    uint32_t *ranks = (uint32_t *)(void *)scores;
-    if (n_pages) {
-        mean_query(shape, query, mean);
-        score_pages(shape, stats, mean, n_pages, scores);
-        for (int32_t page = 0; page < n_pages; page++)
-            ranks[page] = hsp__rank_of(scores[page]);
-        ranks[n_pages - 1] = UINT32_MAX; /* the page of the newest token is always in */
+    return n_tokens && (!stats || !query || !scratch) ? HSP_EINVAL : HSP_OK;
+}
+
+int hsp_quest_select(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query, int32_t k,
+                     int32_t *selection_out, void *scratch) {
+    int status = check_select(shape, stats, n_tokens, query, k, selection_out, scratch);
+    if (status)
+        return status;
+    if (n_tokens == 0) {
+        hsp__emit_none((size_t)k, selection_out);
+        return HSP_OK;
     }
-    emit_tokens(shape, ranks, n_tokens, k, selection_out);
+    float *mean = scratch, *scores = mean + channels_of(shape);
+    mean_query(shape, query, mean);
+    score_pages(shape, stats, mean, pages_of(shape, n_tokens), scores);
+    select_pages(shape, scores, n_tokens, k, selection_out);
+    return HSP_OK;
+}
+
+/* One KV head after another, in the scratch of one. */
+int hsp_quest_select_groups(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query,
+                            int32_t k, int32_t *selection_out, void *scratch) {
+    int status = check_select(shape, stats, n_tokens, query, k, selection_out, scratch);
+    if (status)
+        return status;
+    if (n_tokens == 0) {
+        hsp__emit_none((size_t)shape->n_kv_heads * (size_t)k, selection_out);
+        return HSP_OK;
+    }
+    float *mean = scratch, *scores = mean + channels_of(shape);
+    mean_query(shape, query, mean);
+    for (int32_t kv_head = 0; kv_head < shape->n_kv_heads; kv_head++) {
+        score_pages_of(shape, stats, kv_head, mean + (size_t)kv_head * (size_t)shape->head_dim,
+                       pages_of(shape, n_tokens), scores);
+        select_pages(shape, scores, n_tokens, k, selection_out + (size_t)kv_head * (size_t)k);
+    }
     return HSP_OK;
 }

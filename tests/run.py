@@ -6,6 +6,7 @@ usage: run.py BUILD_DIR [NAME ...]     with names, only programs whose name cont
 Programs of cmocka and the scripts here report in TAP; a program that ends badly without a report counts as a failure.
 """
 import concurrent.futures
+import glob
 import os
 import re
 import subprocess
@@ -17,6 +18,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 TAP = re.compile(r"^(not ok|ok) \d+\b(.*)$")
 LIMIT_SECONDS = 900
+
+
+def loads_into_python(build):
+    """A library with a sanitizer in it ends every program that was not built with one."""
+    with open(os.path.join(build, "lib", "libhisparse_ops.so"), "rb") as file:
+        image = file.read()
+    return b"__asan_init" not in image and b"__tsan_init" not in image
 
 
 def programs(build):
@@ -31,6 +39,8 @@ def programs(build):
         has_command = os.path.exists(os.path.join(bin_dir, "hisparse"))
         if os.path.exists(os.path.join(HERE, script)) and (has_command or "cli" not in script):
             found.append((script, [sys.executable, os.path.join(HERE, script), build]))
+    for script in sorted(glob.glob(os.path.join(HERE, "ops", "reference_*.py"))) if loads_into_python(build) else ():
+        found.append((os.path.relpath(script, HERE), [sys.executable, script, build]))
     return found
 
 

@@ -23,7 +23,12 @@ static void structs_keep_their_size(void **state) {
     assert_int_equal(sizeof(hsp_counters), 64);
     assert_int_equal(sizeof(hsp_stats_view), 112);
     assert_int_equal(sizeof(hsp_quest_shape), 32);
+    assert_int_equal(sizeof(hsp_nsa_shape), 56);
+    assert_int_equal(sizeof(hsp_block_shape), 48);
+    assert_int_equal(sizeof(hsp_exact_shape), 32);
     assert_int_equal(sizeof(hsp_gqa_shape), 32);
+    assert_int_equal(sizeof(hsp_dsa_shape), 24);
+    assert_int_equal(sizeof(hsp_mla_shape), 32);
 }
 
 static void fields_keep_their_place(void **state) {
@@ -49,6 +54,7 @@ static void numbers_keep_their_meaning(void **state) {
     assert_int_equal(HSP_EHOSTFULL, -11);
     assert_int_equal(HSP_PAGE_TOKENS, 64);
     assert_int_equal(HSP_BF16, 2);
+    assert_int_equal(HSP_MLA_V4, 2);
 }
 
 int main(void) {

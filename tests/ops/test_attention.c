@@ -98,7 +98,7 @@ static size_t n_results(const struct problem *p) {
 static float *combine(const struct problem *p) {
     float *out = allocate(n_results(p) * sizeof *out);
     float *lse = out + (size_t)(p->shape.n_heads * p->shape.value_dim);
-    assert_int_equal(hsp_gqa_combine(&p->shape, p->scratch, n_tiles(p), out, lse), HSP_OK);
+    assert_int_equal(hsp_gqa_combine(&p->shape, p->scratch, n_tiles(p), NULL, out, lse), HSP_OK);
     return out;
 }
 
@@ -328,7 +328,7 @@ static void all_masked_gives_zeros(void **state) {
         float out[6 * 40], lse[6];
         assert_int_equal(hsp_gqa_tiles(&p.shape, &p.keys, &p.values, p.query, p.row_ids, p.n_rows, 0, p.scratch),
                          HSP_OK);
-        assert_int_equal(hsp_gqa_combine(&p.shape, p.scratch, tiles, out, lse), HSP_OK);
+        assert_int_equal(hsp_gqa_combine(&p.shape, p.scratch, tiles, NULL, out, lse), HSP_OK);
         for (int i = 0; i < 6 * 40; i++)
             assert_true(out[i] == 0.0f);
         for (int h = 0; h < 6; h++)
@@ -369,7 +369,7 @@ static void exponential_is_accurate(void **state) {
         float keys[2] = {0.0f, -86.9f * (float)i / 20000.0f}, out, lse;
         hsp_plane_view k = {keys, 4, 4, 4, 1, 0}, v = {(void *)(uintptr_t)values, 4, 4, 4, 1, 0};
         assert_int_equal(hsp_gqa_tiles(&shape, &k, &v, &one, ids, 2, 0, scratch), HSP_OK);
-        assert_int_equal(hsp_gqa_combine(&shape, scratch, 1, &out, &lse), HSP_OK);
+        assert_int_equal(hsp_gqa_combine(&shape, scratch, 1, NULL, &out, &lse), HSP_OK);
         double e = exp((double)keys[1]), expected = e / (1.0 + e);
         /* 2e-7 of the exponential, and a rounding each of the sum and the division */
         assert_true(fabs((double)out - expected) <= (2e-7 + 0x1p-23) * expected);
@@ -413,12 +413,12 @@ static void refuses_shapes(void **state) {
     for (int i = 0; i < 8; i++) {
         int expected = i == 7 ? HSP_ELIMIT : HSP_EINVAL;
         assert_int_equal(hsp_gqa_scratch(&bad[i], 64, &bytes), expected);
-        assert_int_equal(hsp_gqa_combine(&bad[i], &bytes, 1, &out, &lse), expected);
+        assert_int_equal(hsp_gqa_combine(&bad[i], &bytes, 1, NULL, &out, &lse), expected);
     }
     assert_int_equal(hsp_gqa_scratch(NULL, 64, &bytes), HSP_EINVAL);
     assert_int_equal(hsp_gqa_scratch(&good, -1, &bytes), HSP_EINVAL);
-    assert_int_equal(hsp_gqa_combine(&good, &bytes, -1, &out, &lse), HSP_EINVAL);
-    assert_int_equal(hsp_gqa_combine(&good, NULL, 1, &out, &lse), HSP_EINVAL);
+    assert_int_equal(hsp_gqa_combine(&good, &bytes, -1, NULL, &out, &lse), HSP_EINVAL);
+    assert_int_equal(hsp_gqa_combine(&good, NULL, 1, NULL, &out, &lse), HSP_EINVAL);
     assert_true(bytes == 12345 && out == 1.0f && lse == 2.0f);
 }
 
