@@ -62,7 +62,7 @@ static int add_rate(calibrate *c, const char *what, gpu_transfer t, uint64_t spa
     row.rows = t.n_rows;
     row.row_bytes = t.row_bytes;
     row.stride_bytes = t.stride;
-    row.span_mib = (double)(span / MIB);
+    row.span_mib = (double)span / (double)MIB;
     row.blocks = t.blocks;
     row.pieces = t.in_flight;
     row.time_us = us;
@@ -102,7 +102,7 @@ static int add_copy(calibrate *c, const char *what, void *to, const void *from, 
     if (code != TOOL_OK)
         return code;
     calibrate_row row = CALIBRATE_ROW_OF(what);
-    row.span_mib = (double)(bytes / MIB);
+    row.span_mib = (double)bytes / (double)MIB;
     row.time_us = us;
     row.rate_gb_s = *rate_out = sides * (double)bytes / us / 1e3;
     return calibrate_add(c, &row);

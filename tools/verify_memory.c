@@ -129,7 +129,7 @@ int verify_mirror(verify_pair *p, int side) {
         return TOOL_OK;
     for (int32_t layer = 0; layer < p->config.n_layers; layer++)
         bytes += layer_span(&p->view[side][layer]);
-    if (!(p->mirror[side] = malloc(bytes)))
+    if (!(p->mirror[side] = malloc(bytes + 1)))
         return fails(p, "out of memory");
     for (int32_t layer = 0; layer < p->config.n_layers; layer++) {
         hsp_rows_view *view = &p->view[side][layer];
