@@ -106,7 +106,7 @@ int toy_admit(toy *t, int r, int max_tokens) {
         return want;
     }
     drop(t, q);
-    *q = (toy_request){.live = 1, .handle = handle, .max_tokens = max_tokens};
+    *q = (toy_request){.live = 1, .handle = handle, .max_tokens = max_tokens, .first_id = -1};
     q->rows = toy__grab((size_t)t->config.n_layers * (size_t)max_tokens, (size_t)t->row_bytes);
     q->group = toy__grab((size_t)t->n_groups, sizeof *q->group);
     int ordered = t->config.policy == HSP_LRU || t->config.policy == HSP_FIFO;
@@ -118,8 +118,15 @@ int toy_admit(toy *t, int r, int max_tokens) {
             q->group[g].tag[s] = -1, q->group[g].order[s] = ordered ? s : 0;
     }
     t->pages_free -= pages;
-    hsp_resident(t->cache, handle, t->config.first_layer, NULL, NULL, NULL, &q->first_id);
     return HSP_OK;
+}
+
+int32_t toy_first_id(toy *t, int r) {
+    toy_request *q = &t->request[r];
+    if (q->first_id < 0)
+        TOY_SAME("resident", hsp_resident(t->cache, q->handle, t->config.first_layer, NULL, NULL, NULL, &q->first_id),
+                 HSP_OK);
+    return q->first_id;
 }
 
 static void add_counters(hsp_counters *to, const hsp_counters *more) {
@@ -301,14 +308,15 @@ void toy_expect_ids(toy *t, int group, const int32_t *selection, int n, int entr
         ids_out[e] = -1;
     for (int b = 0; b < t->batch; b++) {
         toy_request *q = t->batch_request[b] < 0 ? NULL : &t->request[t->batch_request[b]];
+        int32_t first_id = q ? toy_first_id(t, t->batch_request[b]) : -1;
         if (q)
             toy__recency_step(t, q, group, selection + b * n, n, &q->counters);
         for (int e = b * n; q && e < (b + 1) * n; e++) {
             int token = selection[e];
             if (token >= q->ring_first && token < q->length)
-                ids_out[e] = q->first_id + t->config.n_slots + token % t->config.ring_rows;
+                ids_out[e] = first_id + t->config.n_slots + token % t->config.ring_rows;
             else if (token >= 0 && token < q->length)
-                ids_out[e] = q->first_id + toy__find_tag(&q->group[group], token);
+                ids_out[e] = first_id + toy__find_tag(&q->group[group], token);
         }
     }
 }

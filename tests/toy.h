@@ -31,7 +31,7 @@ typedef struct toy_group {
 
 typedef struct toy_request {
     int live, handle, length, ring_first, max_tokens;
-    int32_t first_id;    /* row id of its slot 0 */
+    int32_t first_id;    /* row id of its slot 0; -1 until asked for */
     unsigned char *rows; /* [layer][max_tokens][row_bytes] */
     toy_group *group;    /* [n_groups] */
     hsp_counters counters;
@@ -76,6 +76,7 @@ int toy_fill(toy *t, int r, int n_tokens);                        /* all layers,
 int toy_step(toy *t, const int *rs, const int *n_new, int batch); /* step_begin and every append; r -1: padding */
 int toy_swap_in(toy *t, int group, const int32_t *selection, int n_queries, int k);
 int toy_warm(toy *t, int r, int group, const int32_t *tokens, int n);
+int32_t toy_first_id(toy *t, int r); /* waits for work in flight when it is asked for the first time */
 
 /* The same in parts, for who makes the calls himself, as the replay of a graph does. */
 int toy_begin(toy *t, const int *rs, const int *n_new, int batch); /* step_begin */

@@ -48,7 +48,7 @@ void queue_wait(queue *q);
 /* What q is given from now on comes after what `before` was given so far. Also while q or `before` is captured. */
 void queue_follow(queue *q, queue *before);
 
-/* Capture the calls of body, which runs nothing now; replay them. */
+/* Capture the calls of body, which runs nothing now, in place of what was captured before; replay them. */
 void queue_capture(queue *q, void (*body)(void *), void *argument);
 void queue_replay(queue *q);
 

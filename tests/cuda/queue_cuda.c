@@ -59,6 +59,8 @@ static void capture(queue *q, void (*body)(void *), void *argument) {
     need(cudaStreamEndCapture(q->stream, &graph), "cudaStreamEndCapture");
     need(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
     need(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    if (q->graph)
+        need(cudaGraphExecDestroy(q->graph), "cudaGraphExecDestroy");
     q->graph = ready;
 }
 

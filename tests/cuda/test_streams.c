@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps queued one after the other without a wait of the host: the next is prepared while this one runs, on one stream
  * or on two, with counters read in between. Every step is compared afterwards with what it had to be. */
+#include "chain.h"
 #include "decode_step.h"
 
 enum { DEPTH = 60 };
@@ -122,6 +123,65 @@ static void close_with_work_in_flight(void **state) {
     decode_close(&d);
 }
 
+/* What the last call before the first stream was. */
+enum { RETIRE, RETIRE_AND_TAKE_AGAIN, ADMIT, STATS_RESET, N_LAST_CALLS };
+
+static void last_call(chain *c, int last) {
+    if (last == RETIRE || last == RETIRE_AND_TAKE_AGAIN)
+        assert_int_equal(toy_retire(&c->t, 0), HSP_OK);
+    if (last == ADMIT)
+        assert_int_equal(toy_admit(&c->t, 2, 300), HSP_OK);
+    if (last == STATS_RESET)
+        assert_int_equal(hsp_stats_reset(c->t.cache), HSP_OK);
+}
+
+/* Three more tokens of every live request, the newest first in the batch, and a swap-in of tokens now here and there.
+ */
+static void grow_and_swap_in(chain *c) {
+    int rs[3], n_new[3] = {3, 3, 3}, batch = 0;
+    for (int r = 2; r >= 0; r--)
+        if (c->t.request[r].live)
+            rs[batch++] = r;
+    chain_begin(c, rs, n_new, batch);
+    for (int b = 0; b < batch; b++)
+        for (int e = 0; e < c->k[0]; e++)
+            chain_selection(c, 0, b)[e] = (int)draw(&c->seed, 14) - 1;
+    chain_send(c);
+    chain_call(c, 0);
+}
+
+/* Before the first call with a stream there is none to follow: what came before is done when that stream starts, even
+ * behind a long copy of the caller's on the default stream, which a stream like ours does not wait for. */
+static void first_stream(void **state) {
+    hsp_config config = small_config(*state);
+    int on_a_gpu = strcmp(config.backend, "cuda") == 0;
+    size_t bytes = on_a_gpu ? (size_t)64 << 20 : 64;
+    queue on_default = {.kind = on_a_gpu ? queue_cuda : &queue_plain};
+    void *from = queue_alloc(&on_default, bytes), *to = queue_alloc_host(&on_default, bytes);
+    config.max_queries = 3;
+    config.max_k = 11;
+    for (int i = 0; i < 100 * N_LAST_CALLS; i++) {
+        chain c;
+        chain_open(&c, &config, 1, 11);
+        c.seed = (uint64_t)i;
+        assert_int_equal(toy_admit(&c.t, 0, 200), HSP_OK);
+        assert_int_equal(toy_admit(&c.t, 1, 200), HSP_OK);
+        queue_copy(&on_default, to, from, bytes);
+        last_call(&c, i % N_LAST_CALLS);
+        for (int step = 0; step < 4; step++) {
+            grow_and_swap_in(&c);
+            if (i % N_LAST_CALLS != RETIRE_AND_TAKE_AGAIN || step > 0)
+                chain_compare(&c);
+            else
+                assert_int_equal((queue_wait(&c.q), toy_admit(&c.t, 0, 200)), HSP_OK);
+        }
+        toy_check(&c.t);
+        chain_close(&c);
+    }
+    queue_release(&on_default, from);
+    queue_release_host(&on_default, to);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         ON_EVERY_BACKEND(prepared_while_running),
@@ -129,6 +189,7 @@ int main(void) {
         ON_EVERY_BACKEND(two_streams),
         ON_EVERY_BACKEND(stats_while_running),
         ON_EVERY_BACKEND(close_with_work_in_flight),
+        ON_EVERY_BACKEND(first_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
