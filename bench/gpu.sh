@@ -57,11 +57,29 @@ run_sanitize() {
   sanitize memcheck test_lifecycle 're* on cuda'
   for tool in racecheck synccheck; do
     sanitize "$tool" test_graph '* on cuda' 5
+    sanitize "$tool" test_look_back 't* on cuda' 2
     sanitize "$tool" test_selections 's* on cuda'
   done
 }
 
-run_bench() { one command bench - 400 "$bundle/bin/hisparse" bench swap-in --backend cuda --cases floor --json --output "$out/bench.json"; }
+# measure NAME OPTION...: one part of OUT/swap_in.json, which bench/gpu_results.py puts together for bench/results.
+measure() {
+  local name=$1
+  shift
+  one command "bench-$name" - 150 "$bundle/bin/hisparse" bench swap-in --backend cuda --json --output "bench/$name.json" "$@"
+}
+
+run_bench() {
+  mkdir -p bench
+  measure floor --cases floor
+  measure short --cases short
+  measure rows --batch 32 --misses 10 --row-bytes 512,576,584,656,1152,2048 --layers 4 --seconds 0.5
+  measure slots --batch 8,32 --misses 5 --slots 2048,4096,8192 --layers 4 --seconds 0.5
+  for context in 8192 32768 131072 1048576; do
+    measure "context$context" --batch 1 --misses 0,5 --slots 2048 --layers 4 --context "$context" --seconds 0.5
+  done
+  python3 "$root/bench/gpu_results.py" bench "$(cat "$bundle/commit")" "$out/swap_in.json" || failed=1
+}
 run_calibrate() { one command calibrate - 200 "$bundle/bin/hisparse" calibrate --output "$out/calibrate.json"; }
 run_verify() {
   local minutes=${VERIFY_MINUTES:-2}

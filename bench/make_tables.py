@@ -10,9 +10,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BEGIN, END = "<!-- made by bench/make_tables.py -->", "<!-- end -->"
 
 
-def newest(kind):
-    """The results of the latest time in the files themselves, None when there are none."""
+def newest(kind, part=None):
+    """The results of the latest time in the files themselves, of those that have the part; None when there are none."""
     results = [json.load(open(path)) for path in glob.glob(os.path.join(ROOT, "bench", "results", kind + "-*.json"))]
+    results = [r for r in results if part is None or part in r]
     return max(results, key=lambda r: r.get("time", r["date"])) if results else None
 
 
@@ -72,18 +73,32 @@ def ratio(ours, theirs):
     return "-" if theirs is None else "%.2f" % (ours / theirs)
 
 
-def peer_rows(results):
-    """Ours beside SGLang's kernel and the prototype, back to back, of one run."""
-    sglang = by_cell(results["sglang"]["rows"], "misses_percent")
-    as_is, same = by_cell(results["prototype"]["rows"]), by_cell(results["prototype_same_rows"]["rows"])
+PEERS = [("sglang", "misses_percent", "SGLang us"), ("prototype", "miss_percent", "prototype us"),
+         ("prototype_same_rows", "miss_percent", "prototype, same rows, us")]
+
+
+def peer_table(results):
+    """Ours beside SGLang's kernel and the prototype, back to back, of one run; those that were run."""
+    peers = [(by_cell(results[name]["rows"], misses), title) for name, misses, title in PEERS if name in results]
     rows = []
     for r in results["floor"]["rows"]:
-        cell = (r["batch"], r["miss_percent"])
-        if cell in sglang:
-            ours, others = r["swap_in_us"], [sglang[cell]["swap_in_us"], as_is[cell]["swap_in_us"], same[cell]["swap_in_us"]]
+        cell, ours = (r["batch"], r["miss_percent"]), r["swap_in_us"]
+        others = [cells[cell]["swap_in_us"] if cell in cells else None for cells, _ in peers]
+        if any(others) or not peers:
             rows.append([str(cell[0]), number(cell[1], 1), number(ours, 2), number(r["swap_in_p99_us"], 2)]
                         + [text for other in others for text in (number(other, 1), ratio(ours, other))])
-    return rows
+    return table(["batch", "misses %", "swap-in us", "p99 us"] + [text for _, title in peers for text in (title, "ratio")], rows)
+
+
+def peer_text(results):
+    text = ""
+    if "sglang" in results:
+        text += " SGLang's kernel: %s, `%s`; misses are spread over its selections, in ours most of them (94%% at 1%%, 68%% at 25%%) stand at the front." % (
+            results["sglang"]["rows"][0]["peer"], results["sglang"]["command"])
+    if "prototype" in results:
+        text += (" The prototype is the floor program of the design notes with its best cluster size in every cell. Its trace can replace a new token again in the "
+                 "same step, so it fetches fewer rows than it says (448 of 512 at 25%); in the columns of the same rows that is mended.")
+    return text
 
 
 def gather_rows(rows, first):
@@ -140,12 +155,8 @@ def cuda_section(results):
         "## Swap-in on the GPU", "k 2048, 4096 slots, 656-byte rows over 128K tokens a request (32K at batch 128), microseconds for the whole batch, medians of "
         "replays of captured graphs, launch after launch; p99 is of means over 12 launches. 4 layers: at batch 1 a pool of 0.3 GB, whose translations "
         "the GPU remembers (larger ones below). Every part below checks the bytes it fetched.",
-        table(["batch", "misses %", "swap-in us", "p99 us", "SGLang us", "ratio", "prototype us", "ratio", "prototype, same rows, us", "ratio"],
-              peer_rows(results)),
-        "%s %s. SGLang's kernel: %s, `%s`. The prototype is the floor program of the design notes with its best cluster size in every cell. Its trace can "
-        "replace a new token again in the same step, so it fetches fewer rows than it says (448 of 512 at 25%%); in the last two columns that is mended. "
-        "Misses are spread over SGLang's selections; in ours most of them (94%% at 1%%, 68%% at 25%%) stand at the front." % (
-            where, command_of(results["floor"]), results["sglang"]["rows"][0]["peer"], results["sglang"]["command"]),
+        peer_table(results),
+        "%s %s.%s" % (where, command_of(results["floor"]), peer_text(results)),
         "### Against a plain gather of the same rows into the same slots", "The gather has its best of five block counts. fetch = swap-in less resolve: "
         "the gather has a launch of its own in its time and the fetch has none, so at small batches the percentage flatters. Of a whole swap-in the gather takes "
         + of_whole(results["floor"]["rows"]) + ". Swept: the L2 is filled with other memory before each launch, as between two layers of a model.",
@@ -188,11 +199,11 @@ def pages():
         source(results, "swap_in"), "## Context",
         "Resolve without misses. One group by itself stays in the nearest caches; the lines that eight in turn touch at a million "
         "tokens do not fit the L2 (1 MB here).", sweep_table(results), source(results, "sweep_context")])
-    cuda, machine = newest("h200-swap_in"), newest("h200-calibrate")
+    cuda, machine = newest("h200-swap_in", "floor"), newest("h200-calibrate")
     text += "\n\n" + cuda_section(cuda) + "\n\n" + calibrate_section(machine) + "\n"
     with open(os.path.join(ROOT, "README.md")) as file:
         readme = file.read()
-    made = "%s\n%s\n\n%s\n%s" % (BEGIN, demo, readme_cuda(cuda), END)
+    made = "%s\n%s\n\n%s\n%s" % (BEGIN, demo, readme_cuda(newest("h200-swap_in", "sglang")), END)
     readme = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: made, readme, flags=re.S)
     return {os.path.join(ROOT, "docs", "results.md"): text, os.path.join(ROOT, "README.md"): readme}
 

@@ -4,6 +4,8 @@
  * latest call is being captured, calls without a stream are refused. */
 #include "chain.h"
 
+static int n_replays; /* by the command line; 0: as many as a test has */
+
 /* Groups in the order of their calls; "": drawn. */
 static const char *const orders_of_two[] = {"ABAB", "AA", "BBAABA", "AB", "", "", NULL};
 static const char *const orders_of_three[] = {"ABCABC", "AABBCC", "ABCBACCA", "", "", NULL};
@@ -35,6 +37,7 @@ static void step(chain *c, int as_calls, int with_check) {
 static void run_orders(const hsp_config *config, int k, const char *const *orders, int n) {
     int check_every = config->max_requests > 3 ? 4 : 1; /* a GPU is asked for each request by itself */
     chain c;
+    n = n_replays ? n_replays : n;
     chain_open(&c, config, CHAIN_MOST, k);
     chain_admit_all(&c, config->max_context, config->max_context * 2 / 3);
     for (; *orders; orders++) {
@@ -210,11 +213,12 @@ static void refused_while_captured(void **state) {
     chain_close(&c);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         ON_EVERY_BACKEND(two_groups_in_any_order),    ON_EVERY_BACKEND(three_groups_in_any_order),
         ON_EVERY_BACKEND(large_batches_in_any_order), ON_EVERY_BACKEND(calls_around_a_capture),
         ON("cuda", refused_while_captured),
     };
+    n_replays = argc > 1 ? atoi(argv[1]) : 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
