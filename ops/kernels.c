@@ -5,11 +5,10 @@
  */
 #include "kernels.h"
 
-#include "lanes.h"
+#include "dots.h"
 
 #include <math.h>
 
-#define HEADS 4 /* query heads that go over a row together */
 #define AHEAD 8 /* rows a prefetch runs before its use */
 
 /* --------------------------------------------------------------------------------------------------- conversion -- */
@@ -68,30 +67,6 @@ HSP_INLINE void quest_page(int dtype, const char *keys, size_t key_stride, int32
     }
 }
 
-HSP_INLINE void quest_scores(int dtype, const float *query, const char *pages, int32_t n_pages, int32_t channels,
-                             float *scores_out) {
-    size_t half = (size_t)channels * dtype_bytes(dtype), whole = (size_t)channels / HSP_LANES * HSP_LANES;
-    for (int32_t page = 0; page < n_pages; page++, pages += 2 * half) {
-        lanes sum = lanes_all(0.0f);
-        for (size_t c = 0; c < whole; c += HSP_LANES) {
-            const char *minima = pages + c * dtype_bytes(dtype);
-            lanes q = lanes_load_f32(query + c);
-            lanes below = lanes_mul(q, lanes_load(dtype, minima));
-            lanes above = lanes_mul(q, lanes_load(dtype, minima + half));
-            sum = lanes_add(sum, lanes_max(above, below));
-        }
-        if (whole < (size_t)channels) {
-            size_t rest = (size_t)channels - whole;
-            const char *minima = pages + whole * dtype_bytes(dtype);
-            lanes q = lanes_load_part(HSP_F32, query + whole, rest);
-            lanes below = lanes_mul(q, lanes_load_part(dtype, minima, rest));
-            lanes above = lanes_mul(q, lanes_load_part(dtype, minima + half, rest));
-            sum = lanes_add(sum, lanes_max(above, below));
-        }
-        scores_out[page] = lanes_sum(sum);
-    }
-}
-
 /* ---------------------------------------------------------------------------------------------------- attention -- */
 
 /* Addresses of the rows of a tile that are not masked, in order. */
@@ -126,27 +101,14 @@ HSP_INLINE void prefetch(const char *p, size_t bytes) {
 /* scores[h][i] = scale * q(h) . K(i). Rows lie scattered, so those to come are fetched early, values included. */
 HSP_INLINE void score_rows(int dtype, int heads, const struct hsp__gqa_item *item, const float *query,
                            const struct tile_rows *rows, float scores[HEADS][HSP_ATTENTION_TILE]) {
-    size_t dim = (size_t)item->key_dim, whole = dim / HSP_LANES * HSP_LANES, rest = dim - whole;
+    size_t dim = (size_t)item->key_dim;
     for (int32_t i = 0; i < rows->n; i++) {
-        const char *key = rows->key[i];
+        float dots[HEADS];
         prefetch(rows->key[i + AHEAD < rows->n ? i + AHEAD : i], dim * dtype_bytes(dtype));
         prefetch(rows->value[i], (size_t)item->value_dim * dtype_bytes(dtype));
-        lanes sum[HEADS];
+        dot_heads(dtype, heads, rows->key[i], query, dim, dots);
         for (int h = 0; h < heads; h++)
-            sum[h] = lanes_all(0.0f);
-        for (size_t c = 0; c < whole; c += HSP_LANES) {
-            lanes k = lanes_load(dtype, key + c * dtype_bytes(dtype));
-            for (int h = 0; h < heads; h++)
-                sum[h] = lanes_add(sum[h], lanes_mul(k, lanes_load_f32(query + (size_t)h * dim + c)));
-        }
-        if (rest) {
-            lanes k = lanes_load_part(dtype, key + whole * dtype_bytes(dtype), rest);
-            for (int h = 0; h < heads; h++)
-                sum[h] =
-                    lanes_add(sum[h], lanes_mul(k, lanes_load_part(HSP_F32, query + (size_t)h * dim + whole, rest)));
-        }
-        for (int h = 0; h < heads; h++)
-            scores[h][i] = item->scale * lanes_sum(sum[h]);
+            scores[h][i] = item->scale * dots[h];
     }
 }
 
@@ -293,10 +255,6 @@ static void gqa_combine(const float *partials, size_t stride, int32_t n_tiles, i
     static void quest_page_##suffix(const void *keys, size_t key_stride, int32_t n_rows, int32_t channels, int fresh,  \
                                     void *minima, void *maxima) {                                                      \
         quest_page(dtype, keys, key_stride, n_rows, channels, fresh, minima, maxima);                                  \
-    }                                                                                                                  \
-    static void quest_scores_##suffix(const float *query, const void *pages, int32_t n_pages, int32_t channels,        \
-                                      float *scores_out) {                                                             \
-        quest_scores(dtype, query, pages, n_pages, channels, scores_out);                                              \
     }
 
 FOR_DTYPE(f32, HSP_F32)
@@ -324,5 +282,4 @@ const struct hsp__kernels HSP_KERNELS = {
     .gqa_tile = PER_DTYPE(gqa_tile),
     .gqa_combine = gqa_combine,
     .quest_page = PER_DTYPE(quest_page),
-    .quest_scores = PER_DTYPE(quest_scores),
 };

@@ -68,9 +68,6 @@ struct hsp__kernels {
     /* Take n_rows keys into the minima and maxima [channels] of a page; `fresh`: forget what these were. */
     void (*quest_page[3])(const void *keys, size_t key_stride, int32_t n_rows, int32_t channels, int fresh,
                           void *minima, void *maxima);
-    /* scores_out[i]: of page i; a page is its minima and its maxima, [channels] each. */
-    void (*quest_scores[3])(const float *query, const void *pages, int32_t n_pages, int32_t channels,
-                            float *scores_out);
 };
 
 /* The table for this machine, chosen at the first call. */

@@ -5,17 +5,16 @@
  */
 #include "kernels_select.h"
 
-#include "lanes.h"
+#include "dots.h"
 
 #include <math.h>
 
-#define HEADS 4 /* query heads that go over a key together */
 #define AHEAD 8 /* keys a prefetch runs before its use; rows of several KV heads are a stride the machine misses */
 
 /* ------------------------------------------------------------------------------------------------------- scores -- */
 
 HSP_INLINE void score_heads(int dtype, int heads, const struct hsp__score_item *item, int32_t first_head) {
-    size_t dim = (size_t)item->key_dim, whole = dim / HSP_LANES * HSP_LANES, rest = dim - whole;
+    size_t dim = (size_t)item->key_dim;
     const float *query = item->query + (size_t)first_head * dim;
     float *scores = item->scores_out + (size_t)first_head * item->score_stride;
     const char *key = item->keys;
@@ -23,22 +22,10 @@ HSP_INLINE void score_heads(int dtype, int heads, const struct hsp__score_item *
         const char *next = i + AHEAD < item->n_keys ? key + AHEAD * item->key_stride : key;
         for (size_t at = 0; at < dim * dtype_bytes(dtype); at += 64)
             __builtin_prefetch(next + at);
-        lanes sum[HEADS];
-        for (int h = 0; h < heads; h++)
-            sum[h] = lanes_all(0.0f);
-        for (size_t c = 0; c < whole; c += HSP_LANES) {
-            lanes k = lanes_load(dtype, key + c * dtype_bytes(dtype));
-            for (int h = 0; h < heads; h++)
-                sum[h] = lanes_add(sum[h], lanes_mul(k, lanes_load_f32(query + (size_t)h * dim + c)));
-        }
-        if (rest) {
-            lanes k = lanes_load_part(dtype, key + whole * dtype_bytes(dtype), rest);
-            for (int h = 0; h < heads; h++)
-                sum[h] =
-                    lanes_add(sum[h], lanes_mul(k, lanes_load_part(HSP_F32, query + (size_t)h * dim + whole, rest)));
-        }
+        float dots[HEADS];
+        dot_heads(dtype, heads, key, query, dim, dots);
         for (int h = 0; h < heads; h++) /* + 0: a product that underflows may be -0, which would rank below 0 */
-            scores[(size_t)h * item->score_stride + (size_t)i] = item->scale * lanes_sum(sum[h]) + 0.0f;
+            scores[(size_t)h * item->score_stride + (size_t)i] = item->scale * dots[h] + 0.0f;
     }
     for (int h = 0; h < heads; h++)
         for (size_t i = (size_t)item->n_keys; i < hsp__padded(item->n_keys); i++)

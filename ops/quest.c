@@ -93,31 +93,18 @@ static void mean_query(const hsp_quest_shape *shape, const float *query, float *
         }
 }
 
-static void score_pages(const hsp_quest_shape *shape, const void *stats, const float *mean, int32_t n_pages,
-                        float *scores_out) {
-    const struct hsp__kernels *kernels = hsp__ops();
-    int64_t work = (int64_t)n_pages * 2 * channels_of(shape);
-#pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
-    for (int32_t block = 0; block <= (n_pages - 1) / PAGES_TOGETHER; block++) {
-        int32_t page = block * PAGES_TOGETHER, left = n_pages - page;
-        kernels->quest_scores[shape->dtype](mean, (const char *)stats + (size_t)page * 2 * key_bytes(shape),
-                                            left < PAGES_TOGETHER ? left : PAGES_TOGETHER, channels_of(shape),
-                                            scores_out + page);
-    }
-}
-
-/* The scores of one KV head alone; mean: its mean query. */
-static void score_pages_of(const hsp_quest_shape *shape, const void *stats, int32_t kv_head, const float *mean,
-                           int32_t n_pages, float *scores_out) {
+/* The scores of some KV heads together; mean: their mean queries, one after the other. */
+static void score_pages(const hsp_quest_shape *shape, const void *stats, int32_t first_head, int32_t n_heads,
+                        const float *mean, int32_t n_pages, float *scores_out) {
     const struct hsp__select_kernels *kernels = hsp__ops()->select;
-    size_t half = key_bytes(shape), offset = (size_t)kv_head * (half / (size_t)shape->n_kv_heads);
-    int64_t work = (int64_t)n_pages * 2 * shape->head_dim;
+    size_t half = key_bytes(shape), offset = (size_t)first_head * (half / (size_t)shape->n_kv_heads);
+    int32_t channels = n_heads * shape->head_dim;
+    int64_t work = (int64_t)n_pages * 2 * channels;
 #pragma omp parallel for schedule(static) if (work >= ENOUGH_WORK)
     for (int32_t block = 0; block <= (n_pages - 1) / PAGES_TOGETHER; block++) {
         int32_t page = block * PAGES_TOGETHER, left = n_pages - page;
         kernels->page_scores[shape->dtype](mean, (const char *)stats + (size_t)page * 2 * half + offset, half, 2 * half,
-                                           left < PAGES_TOGETHER ? left : PAGES_TOGETHER, shape->head_dim,
-                                           scores_out + page);
+                                           left < PAGES_TOGETHER ? left : PAGES_TOGETHER, channels, scores_out + page);
     }
 }
 
@@ -153,7 +140,7 @@ int hsp_quest_select(const hsp_quest_shape *shape, const void *stats, int32_t n_
     }
     float *mean = scratch, *scores = mean + channels_of(shape);
     mean_query(shape, query, mean);
-    score_pages(shape, stats, mean, pages_of(shape, n_tokens), scores);
+    score_pages(shape, stats, 0, shape->n_kv_heads, mean, pages_of(shape, n_tokens), scores);
     select_pages(shape, scores, n_tokens, k, selection_out);
     return HSP_OK;
 }
@@ -171,8 +158,8 @@ int hsp_quest_select_groups(const hsp_quest_shape *shape, const void *stats, int
     float *mean = scratch, *scores = mean + channels_of(shape);
     mean_query(shape, query, mean);
     for (int32_t kv_head = 0; kv_head < shape->n_kv_heads; kv_head++) {
-        score_pages_of(shape, stats, kv_head, mean + (size_t)kv_head * (size_t)shape->head_dim,
-                       pages_of(shape, n_tokens), scores);
+        score_pages(shape, stats, kv_head, 1, mean + (size_t)kv_head * (size_t)shape->head_dim,
+                    pages_of(shape, n_tokens), scores);
         select_pages(shape, scores, n_tokens, k, selection_out + (size_t)kv_head * (size_t)k);
     }
     return HSP_OK;

@@ -4,6 +4,8 @@
  */
 #include "ops_common.h"
 
+#include "kernels_select.h"
+
 #include <math.h>
 #include <omp.h>
 
@@ -323,7 +325,8 @@ static void score_is_an_upper_bound(void **state) {
     FOR_EACH_TARGET(target) {
         update(&p, 0, p.n_tokens);
         float scores[20];
-        hsp__ops()->quest_scores[HSP_F32](p.query, p.stats, 20, 48, scores);
+        hsp__ops()->select->page_scores[HSP_F32](p.query, p.stats, 48 * sizeof(float), 2 * 48 * sizeof(float), 20, 48,
+                                                 scores);
         for (int32_t t = 0; t < p.n_tokens; t++) {
             double dot = 0.0;
             for (int32_t c = 0; c < 48; c++)
