@@ -8,7 +8,10 @@
  * threads and the instruction set, so a step over cached rows and a step over rows kept whole can be compared bit for
  * bit. (NaN is always NaN, but which of its bit patterns is not promised.)
  *
- * All pointers are ordinary memory; rows, statistics and packed numbers may have any alignment, scratch that of float.
+ * All pointers are ordinary memory; rows, statistics and packed numbers may have any alignment; scratch and what is
+ * declared as float have that of float. Outputs must not overlap inputs, unless a comment says so. Any negative row id
+ * is masked like -1. In selectors a score that is infinite counts as the greatest float, in attention -infinity
+ * weighs nothing and +infinity gives NaN. A weight below e^-87 of its head's greatest is 0. In selectors a head whose query is NaN ranks all alike, so that the lowest tokens are chosen.
  * Functions return HSP_OK or a negative hsp_status (hisparse.h); on an error nothing was written. Every function that
  * takes a shape returns HSP_EINVAL for one that is malformed (struct_size, dtype, a count below 1, n_heads no multiple
  * of n_kv_heads) and HSP_ELIMIT for heads or channels above 16384; HSP_EINVAL also stands for a NULL that is needed and
@@ -90,8 +93,8 @@ HSP_API int hsp_quest_select_groups(const hsp_quest_shape *shape, const void *st
  *            448 * 2^n gives twice the scale; and its transform rounds to bf16 before packing. Here it stays float32.)
  * HSP_BF16   bf16 [d]: 256 bytes at d = 128; the query is rounded to bf16 too, and there are no scales.
  *
- * Every dot product adds its channels in ascending order. Where a key, or the query of any head, has a number that is
- * not finite, or gets one in the transform, the score is NaN. */
+ * Every dot product adds its channels in ascending order. Where a key, or the query or weight of any head, has a
+ * number that is not finite, or gets one in the transform, the score is NaN. */
 typedef struct hsp_dsa_shape {
     size_t struct_size; /* sizeof(hsp_dsa_shape) */
     int32_t n_heads;    /* index heads: 64 in DeepSeek-V3.2, 32 in GLM-5.x; multiples of 32 run best */

@@ -99,14 +99,14 @@ int hsp_gqa_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const 
     return HSP_OK;
 }
 
-/* In double, so that the rounding of the product is all that the sink adds to the error. Where every row is masked the
- * zeros stay: a sink of -inf less an lse of -inf would make them NaN. */
+/* In double; the lse has been rounded to float, which with large scores is most of what the sink adds to the error.
+ * Where every row is masked the zeros stay: a sink of -inf less an lse of -inf would make them NaN. */
 void hsp__apply_sink(float sink, float lse, int32_t value_dim, float *out) {
     if (lse == -INFINITY)
         return;
     double share = 1.0 / (1.0 + exp((double)sink - (double)lse));
     for (int32_t c = 0; c < value_dim; c++)
-        out[c] = (float)((double)out[c] * share);
+        out[c] = share == 0.0 ? 0.0f : (float)((double)out[c] * share); /* zeros, whatever the values are */
 }
 
 int hsp_gqa_combine(const hsp_gqa_shape *shape, const void *scratch, int32_t n_tiles, const float *sink, float *out,

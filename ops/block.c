@@ -19,6 +19,8 @@ static int check_shape(const hsp_block_shape *shape) {
     if (shape->n_heads < 1 || shape->n_groups < 1 || shape->n_key_heads < 1 || shape->key_dim < 1 ||
         shape->n_heads % shape->n_groups || shape->n_heads % shape->n_key_heads)
         return HSP_EINVAL;
+    if (!(shape->scale > 0.0f)) /* also NaN: the order of the blocks would not be that of the products */
+        return HSP_EINVAL;
     if (shape->block_tokens < 1 || shape->n_blocks < 1 || shape->n_first < 0 || shape->n_local < 1 ||
         (int64_t)shape->n_first + shape->n_local > shape->n_blocks)
         return HSP_EINVAL;
@@ -59,11 +61,11 @@ static void score_block(const hsp_block_shape *shape, const struct hsp__scoring 
     int32_t per_key_head = shape->n_heads / shape->n_key_heads, per_group = shape->n_heads / shape->n_groups;
     for (int32_t group = 0; group < shape->n_groups; group++)
         scores[(size_t)group * n_blocks] = -INFINITY;
-    for (int32_t from = 0; from < end - first; from += HSP__SCORE_TILE) {
-        int32_t left = end - first - from, n = left < HSP__SCORE_TILE ? left : HSP__SCORE_TILE;
+    for (int32_t from = first, n; from < end; from += n) {
+        n = end - from < HSP__SCORE_TILE ? end - from : HSP__SCORE_TILE;
         for (int32_t h = 0; h < shape->n_heads;) {
             int32_t shared = per_key_head - h % per_key_head, heads = shared < HEADS ? shared : HEADS;
-            raise_scores(s, per_group, h, heads, first + from, n, scores, n_blocks);
+            raise_scores(s, per_group, h, heads, from, n, scores, n_blocks);
             h += heads;
         }
     }

@@ -74,8 +74,8 @@ static float scale_for(float greatest) {
     return ldexpf(1.0f, exponent - (fraction > 0.875f ? 8 : 9));
 }
 
-/* Transform `row`, which is lost, and pack its channels. Returns what the packed numbers are to be multiplied with. So
- * that packed numbers are finite or NaN, a row with an infinity becomes NaN; a NaN in it has made all of it so. */
+/* Transform `row`, which is lost, and pack its channels. Returns what the packed numbers are to be multiplied with. A
+ * row with an infinity becomes NaN as a whole; one with a NaN keeps what is beside it, and its scores are NaN. */
 static float pack_row(const hsp_dsa_shape *shape, float *row, void *packed_out) {
     const struct hsp__kernels *kernels = hsp__ops();
     size_t dim = (size_t)shape->head_dim;

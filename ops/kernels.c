@@ -7,6 +7,7 @@
 
 #include "dots.h"
 
+#include <float.h>
 #include <math.h>
 
 #define AHEAD 8 /* rows a prefetch runs before its use */
@@ -24,8 +25,8 @@ HSP_INLINE void convert(int from, const void *in, int to, void *out, size_t n) {
                          lanes_load_part(from, source + whole * dtype_bytes(from), n - whole), n - whole);
 }
 
-/* To nearest even; what would round to 480 or more has no number but NaN. Below 2^-6 the sum with 2^14 rounds at the
- * last place of a subnormal, 2^-9; above, integers round. */
+/* To nearest even; what would round to 480 or more has no number but NaN, and 464 rounds to 448. Below 2^-6 the sum
+ * with 2^14 rounds at the last place of a subnormal, 2^-9; above, integers round. */
 static uint8_t e4m3_of(float x) {
     uint32_t bits, code;
     float magnitude = fabsf(x), shifted = magnitude + 0x1p14f;
@@ -34,7 +35,7 @@ static uint8_t e4m3_of(float x) {
     code -= 0x46800000;
     if (!(magnitude < 0x1p-6f))
         code = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
-    if (!(magnitude < 464.0f))
+    if (!(magnitude <= 464.0f))
         code = 0x7f;
     return (uint8_t)(code | (signbit(x) ? 0x80 : 0));
 }
@@ -120,7 +121,8 @@ static void weigh_scores(float *scores, int32_t n, float *partial) {
     lanes top = lanes_load_f32(scores);
     for (int32_t i = HSP_LANES; i < padded; i += HSP_LANES)
         top = lanes_max(top, lanes_load_f32(scores + i));
-    partial[HSP__MAXIMUM] = lanes_top(top);
+    /* Where every score is -infinity the sum must be 0, as of a tile that is masked, and not NaN. */
+    partial[HSP__MAXIMUM] = lanes_top(top) < -FLT_MAX ? -FLT_MAX : lanes_top(top);
     lanes sum = lanes_all(0.0f);
     for (int32_t i = 0; i < padded; i += HSP_LANES) {
         lanes weight = lanes_exp(lanes_sub(lanes_load_f32(scores + i), lanes_all(partial[HSP__MAXIMUM])));

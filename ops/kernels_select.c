@@ -7,25 +7,32 @@
 
 #include "dots.h"
 
+#include <float.h>
 #include <math.h>
 
 #define AHEAD 8 /* keys a prefetch runs before its use; rows of several KV heads are a stride the machine misses */
 
 /* ------------------------------------------------------------------------------------------------------- scores -- */
 
+/* + 0: a product that underflows may be -0, which would rank below 0. An infinite score would make the softmax of its
+ * head NaN; it counts as the greatest number. NaN stays. */
+HSP_INLINE float bounded(float score) {
+    return score > FLT_MAX ? FLT_MAX : score < -FLT_MAX ? -FLT_MAX : score + 0.0f;
+}
+
 HSP_INLINE void score_heads(int dtype, int heads, const struct hsp__score_item *item, int32_t first_head) {
     size_t dim = (size_t)item->key_dim;
     const float *query = item->query + (size_t)first_head * dim;
     float *scores = item->scores_out + (size_t)first_head * item->score_stride;
-    const char *key = item->keys;
-    for (int32_t i = 0; i < item->n_keys; i++, key += item->key_stride) {
+    for (int32_t i = 0; i < item->n_keys; i++) {
+        const char *key = (const char *)item->keys + (size_t)i * item->key_stride;
         const char *next = i + AHEAD < item->n_keys ? key + AHEAD * item->key_stride : key;
         for (size_t at = 0; at < dim * dtype_bytes(dtype); at += 64)
             __builtin_prefetch(next + at);
         float dots[HEADS];
         dot_heads(dtype, heads, key, query, dim, dots);
-        for (int h = 0; h < heads; h++) /* + 0: a product that underflows may be -0, which would rank below 0 */
-            scores[(size_t)h * item->score_stride + (size_t)i] = item->scale * dots[h] + 0.0f;
+        for (int h = 0; h < heads; h++)
+            scores[(size_t)h * item->score_stride + (size_t)i] = bounded(item->scale * dots[h]);
     }
     for (int h = 0; h < heads; h++)
         for (size_t i = (size_t)item->n_keys; i < hsp__padded(item->n_keys); i++)
@@ -49,10 +56,10 @@ HSP_INLINE void scores(int dtype, const struct hsp__score_item *item) {
 HSP_INLINE void page_scores(int dtype, const float *query, const char *pages, size_t half, size_t page_stride,
                             int32_t n_pages, int32_t channels, float *scores_out) {
     size_t dim = (size_t)channels;
-    for (int32_t page = 0; page < n_pages; page++, pages += page_stride) {
+    for (int32_t page = 0; page < n_pages; page++) {
         lanes sum = lanes_all(0.0f);
         for (size_t c = 0; c < dim; c += HSP_LANES) {
-            const char *minima = pages + c * dtype_bytes(dtype);
+            const char *minima = pages + (size_t)page * page_stride + c * dtype_bytes(dtype);
             lanes q = lanes_load_upto(HSP_F32, query + c, dim - c);
             lanes below = lanes_mul(q, lanes_load_upto(dtype, minima, dim - c));
             lanes above = lanes_mul(q, lanes_load_upto(dtype, minima + half, dim - c));

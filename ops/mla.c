@@ -131,7 +131,7 @@ int hsp_mla_attend(const hsp_mla_shape *shape, const hsp_plane_view *planes, con
                               .out = out,
                               .lse_out = lse_out,
                               .rows = scratch,
-                              .partials = n_rows ? (float *)scratch + row_floats(shape, n_rows) : NULL};
+                              .partials = n_queries && n_rows ? (float *)scratch + row_floats(shape, n_rows) : NULL};
     double work = (double)n_queries * n_rows * shape->n_heads * (hsp__mla_key_dim(shape) + value_dim);
 #pragma omp parallel if (work >= HSP__ENOUGH_WORK)
     for (int32_t q = 0; q < n_queries; q++) {

@@ -447,9 +447,36 @@ static void refuses_planes_and_counts(void **state) {
     free_problem(&p);
 }
 
+/* A whole tile of scores that are -infinity weighs nothing, as it would among others; a sink of +infinity leaves
+ * nothing, whatever the values are. */
+static void infinities_do_not_spread(void **state) {
+    (void)state;
+    const hsp_gqa_shape shape = {sizeof shape, 1, 1, 1, 1, HSP_F32, 1.0f};
+    float keys[128], values[128], out, lse, scratch[512];
+    const float query = 2.0f, sink = INFINITY;
+    int32_t ids[128];
+    size_t bytes;
+    for (int i = 0; i < 128; i++) {
+        keys[i] = i < 64 ? -3e38f : 0.0f;
+        values[i] = 1.0f;
+        ids[i] = i;
+    }
+    const hsp_plane_view key = {keys, 4, 4, 4, 1, 0}, value = {values, 4, 4, 4, 1, 0};
+    assert_int_equal(hsp_gqa_scratch(&shape, 128, &bytes), HSP_OK);
+    assert_true(bytes <= sizeof scratch);
+    FOR_EACH_TARGET(target) {
+        assert_int_equal(hsp_gqa_tiles(&shape, &key, &value, &query, ids, 128, 0, scratch), HSP_OK);
+        assert_int_equal(hsp_gqa_combine(&shape, scratch, 2, NULL, &out, &lse), HSP_OK);
+        assert_true(out == 1.0f && fabsf(lse - logf(64.0f)) < 1e-5f);
+        assert_int_equal(hsp_gqa_combine(&shape, scratch, 2, &sink, &out, NULL), HSP_OK);
+        assert_true(out == 0.0f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_reference),
+        cmocka_unit_test(infinities_do_not_spread),
         cmocka_unit_test(same_bits_on_every_target),
         cmocka_unit_test(same_bits_with_any_threads),
         cmocka_unit_test(same_bits_wherever_rows_lie),

@@ -166,7 +166,7 @@ static void nan_ranks_lowest(void **state) {
 
 static void refuses_shapes(void **state) {
     (void)state;
-    enum { N_BAD = 17 };
+    enum { N_BAD = 20 };
     hsp_block_shape bad[N_BAD];
     int32_t selection[1] = {77};
     size_t bytes = 4321;
@@ -174,6 +174,9 @@ static void refuses_shapes(void **state) {
     for (int i = 0; i < N_BAD; i++)
         bad[i] = (hsp_block_shape){sizeof(hsp_block_shape), 4, 2, 1, 8, HSP_F32, 16, 4, 0, 1, 1.0f};
     bad[0].struct_size++;
+    bad[17].scale = 0.0f;
+    bad[18].scale = -1.0f;
+    bad[19].scale = NAN;
     bad[1].n_heads = 5;
     bad[2].n_groups = 0;
     bad[3].n_key_heads = 3;
@@ -191,7 +194,7 @@ static void refuses_shapes(void **state) {
     bad[15].n_blocks = 1 << 28;
     bad[16].n_heads = 1 << 15;
     for (int i = 0; i < N_BAD; i++) {
-        int expected = i >= 14 ? HSP_ELIMIT : HSP_EINVAL;
+        int expected = i >= 14 && i < 17 ? HSP_ELIMIT : HSP_EINVAL;
         assert_int_equal(hsp_block_scratch(&bad[i], 16, &bytes), expected);
         assert_int_equal(hsp_block_select(&bad[i], query, 64, 4, query, selection, query), expected);
     }

@@ -195,11 +195,11 @@ static double e4m3_value(uint8_t bits) {
     return exponent == 0 ? sign * ldexp(mantissa, -9) : sign * ldexp(mantissa + 8, exponent - 10);
 }
 
-/* The nearest of the 126 positive numbers, ties to the even pattern; 464 and more would go to 480, which is NaN. */
+/* The nearest of the 126 positive numbers, ties to the even pattern; more than 464 would go to 480, which is NaN. */
 static uint8_t e4m3_nearest(float x) {
     uint8_t sign = signbit(x) ? 0x80 : 0, best = 0;
     double magnitude = fabs((double)x);
-    if (!(magnitude < 464.0))
+    if (!(magnitude <= 464.0))
         return sign | 0x7f;
     for (uint8_t code = 1; code < 0x7f; code++) {
         double now = fabs(e4m3_value(code) - magnitude), least = fabs(e4m3_value(best) - magnitude);

@@ -220,9 +220,30 @@ static void quest_groups_equal_single_heads(void **state) {
     }
 }
 
+/* A product beyond the greatest float must not make the softmax of its head NaN, which would choose the lowest. */
+static void infinite_scores_win(void **state) {
+    (void)state;
+    const hsp_exact_shape shape = {sizeof shape, 1, 1, 1, HSP_F32, 1, 1.0f};
+    const float keys[8] = {0, 1, 2, 3, 4, 3e38f, 6, 7}, low[8] = {-3e38f, -3e38f, -3e38f, 0, -3e38f, -3e38f, 0, 0};
+    const float query = 2.0f;
+    float scratch[64];
+    size_t bytes;
+    int32_t got[2];
+    assert_int_equal(hsp_exact_scratch(&shape, 8, &bytes), HSP_OK);
+    assert_true(bytes <= sizeof scratch);
+    FOR_EACH_TARGET(target) {
+        assert_int_equal(hsp_exact_select(&shape, keys, sizeof(float), 8, &query, 1, got, scratch), HSP_OK);
+        assert_int_equal(got[0], 5);
+        assert_int_equal(hsp_exact_select(&shape, low, sizeof(float), 8, &query, 2, got, scratch), HSP_OK);
+        assert_int_equal(got[0], 3);
+        assert_int_equal(got[1], 6);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_reference),
+        cmocka_unit_test(infinite_scores_win),
         cmocka_unit_test(same_bits_with_any_threads_and_target),
         cmocka_unit_test(ties_go_to_the_lower_token),
         cmocka_unit_test(nan_ranks_lowest),
