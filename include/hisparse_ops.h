@@ -11,11 +11,12 @@
  * All pointers are ordinary memory; rows, statistics and packed numbers may have any alignment; scratch and what is
  * declared as float have that of float. Outputs must not overlap inputs, unless a comment says so. Any negative row id
  * is masked like -1. In selectors a score that is infinite counts as the greatest float, in attention -infinity
- * weighs nothing and +infinity gives NaN. A weight below e^-87 of its head's greatest is 0. In selectors a head whose query is NaN ranks all alike, so that the lowest tokens are chosen.
- * Functions return HSP_OK or a negative hsp_status (hisparse.h); on an error nothing was written. Every function that
- * takes a shape returns HSP_EINVAL for one that is malformed (struct_size, dtype, a count below 1, n_heads no multiple
- * of n_kv_heads) and HSP_ELIMIT for heads or channels above 16384; HSP_EINVAL also stands for a NULL that is needed and
- * a negative count. Any thread may call any function at any time; scratch belongs to one call at a time.
+ * weighs nothing and +infinity gives NaN. A weight below e^-87 of its head's greatest is 0. In selectors a head whose
+ * query is NaN ranks all alike, so that the lowest tokens are chosen. Functions return HSP_OK or a negative hsp_status
+ * (hisparse.h); on an error nothing was written. Every function that takes a shape returns HSP_EINVAL for one that is
+ * malformed (struct_size, dtype, a count below 1, n_heads no multiple of n_kv_heads) and HSP_ELIMIT for heads or
+ * channels above 16384; HSP_EINVAL also stands for a NULL that is needed and a negative count. Any thread may call any
+ * function at any time; scratch belongs to one call at a time.
  *
  * Work that is large enough is spread over the threads OpenMP gives the caller.
  */
