@@ -7,7 +7,8 @@
  * before it is known which slot it will take.
  *
  * A large batch has one block for each request; a block with more than a few misses sorts them by their place in the
- * context and fetches them when its turn comes (turns.cuh).
+ * context and fetches them when its turn comes (turns.cuh). With more than 4096 entries there are no registers for the
+ * sorting, and nobody waits.
  *
  * Barriers: after loading, after the tags were compared, in the prefix sum, and before the new order and the victims
  * are read; with misses a few more. */
