@@ -47,7 +47,7 @@ run_tests() {
 sanitize() {
   local tool=$1 program=$2 filter=$3
   shift 3
-  CMOCKA_TEST_FILTER=$filter one sanitizer "$program" "$tool" 40 \
+  CMOCKA_TEST_FILTER=$filter one sanitizer "$program" "$tool" 90 \
     compute-sanitizer --tool "$tool" --error-exitcode 99 "$bundle/bin/$program" "$@"
 }
 
@@ -57,7 +57,7 @@ run_sanitize() {
   sanitize memcheck test_lifecycle 're* on cuda'
   for tool in racecheck synccheck; do
     sanitize "$tool" test_graph '* on cuda' 5
-    sanitize "$tool" test_look_back 't* on cuda' 2
+    sanitize "$tool" test_look_back 'two* on cuda' 1
     sanitize "$tool" test_selections 's* on cuda'
   done
 }

@@ -21,7 +21,9 @@ struct shared_state {
     uint8_t selected[THREADS * EO];
     __align__(16) uint16_t order[THREADS * EO]; /* the new one, so that it leaves in whole lines */
     uint32_t warp_total[32], warp_bucket[32];
-    uint32_t odd[2]; /* entries of -1, entries out of range */
+    uint32_t odd[2];                  /* entries of -1, entries out of range */
+    uint32_t where[THREADS * EK / 2]; /* of all entries, two a word, looked up by the blocks of a cluster together */
+    __align__(8) uint64_t looked_up;  /* barrier: all words of `where` are there */
     uint32_t n_listed;
 };
 

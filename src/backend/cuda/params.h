@@ -8,9 +8,9 @@
 /* Blocks that may share one request. */
 #define HSP__CUDA_MOST_PARTS 8
 
-/* Blocks of a launch that are done: turns.cuh. */
+/* Blocks of a launch that want to fetch, have fetched, and need no turn any more: turns.cuh. Zero between launches. */
 typedef struct hsp__cuda_turns {
-    uint32_t done[2], counter; /* which of the two this launch uses */
+    uint32_t ticket, done, left;
 } hsp__cuda_turns;
 
 /* A row to fetch: where it lies in the host pool, and the number of the miss, which has the victim of that number. */
@@ -67,7 +67,7 @@ typedef struct hsp__cuda_swap_in {
     int32_t n_slots, slot_stride, ring_rows, rows_per_request, max_context;
     int32_t group, policy;
     int32_t batch;
-    int32_t window;    /* requests of a large batch that fetch at once, about; 0: a small batch, all fetch */
+    int32_t window;    /* requests of a large batch that fetch at once; 0: a small batch, all fetch */
     int32_t few;       /* with so many threads or fewer that have a miss, a request does not wait for its turn */
     int32_t early;     /* tags and order may be read before the work ahead in the stream is done */
     int32_t in_flight; /* loads of a thread, plain rows: 4, or 2 when less */

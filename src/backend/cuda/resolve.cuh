@@ -72,7 +72,7 @@ static __device__ __forceinline__ entry_kind classify(const request_view &v, int
 }
 
 /* Open-addressed table of the tokens missed in this launch: which entry named each first. keys are token + 1, 0 is
- * empty. */
+ * empty. The place is the top of a product: strides do not crowd (Knuth, The Art of Computer Programming, 6.4). */
 typedef struct miss_table {
     uint32_t *key;
     uint32_t *first; /* smallest entry, then the number of the miss */
@@ -80,7 +80,7 @@ typedef struct miss_table {
 } miss_table;
 
 static __device__ __forceinline__ uint32_t table_insert(const miss_table &t, int32_t token, uint32_t entry) {
-    uint32_t key = (uint32_t)token + 1, at = (key * 2654435761u >> 7) & t.mask;
+    uint32_t key = (uint32_t)token + 1, at = __umulhi(key * 2654435761u, t.mask + 1);
     for (;; at = (at + 1) & t.mask) {
         uint32_t before = atomicCAS(&t.key[at], 0u, key);
         if (before == 0 || before == key)

@@ -43,15 +43,14 @@ static __device__ __forceinline__ void let_next_launch_start(void) {
 
 struct share {
     uint32_t part, parts; /* of the cluster */
-    uint32_t counter;     /* of the turns */
-    uint32_t turn;        /* thread 0: what end_turn gave, STILL_ON before */
+    uint32_t left;        /* thread 0: what leave_turns gave, NOT_LEFT before */
 };
 
 /* The next launch, and those who wait for a turn, need not wait for the end of this block. */
 static __device__ __forceinline__ void nothing_to_fetch(const hsp__cuda_swap_in &p, share &s) {
     let_next_launch_start();
     if (threadIdx.x == 0)
-        s.turn = end_turn(p, s.counter);
+        s.left = leave_turns(p);
 }
 
 /* A hint may come before the work ahead is done: it brings the line to the L2, where later stores change it. */
@@ -66,6 +65,62 @@ static __device__ __forceinline__ void load_slots(int4 *tags, places<EO> &o, con
     load_order(o, v.order, p.slot_stride);
 }
 
+/* Look-ups are a sector of the L2 each, and 2,048 of them take 0.6 us. Of a cluster every block makes a part and sends
+ * it to the others. One thread expects all words of all blocks. */
+template <int EK, int EO>
+static __device__ __forceinline__ void expect_look_ups(shared_state<EK, EO> &sm) {
+    if (threadIdx.x == 0) {
+        uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&sm.looked_up);
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                     "r"((uint32_t)sizeof sm.where)
+                     : "memory");
+    }
+    cluster_arrive();
+}
+
+/* A word to the same place in another block, which its barrier counts when it is there. */
+template <int EK, int EO>
+static __device__ __forceinline__ void send_word(shared_state<EK, EO> &sm, uint32_t at, uint32_t word, uint32_t part) {
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(&sm.where[at]),
+             barrier = (uint32_t)__cvta_generic_to_shared(&sm.looked_up);
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(part));
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(barrier) : "r"(part));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(to), "r"(word),
+                 "r"(barrier)
+                 : "memory");
+}
+
+template <int EK, int EO>
+static __device__ __forceinline__ void wait_for_look_ups(shared_state<EK, EO> &sm) {
+    uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&sm.looked_up), there = 0;
+    while (!there)
+        asm volatile("{\n\t.reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(there)
+                     : "r"(barrier)
+                     : "memory");
+}
+
+template <int EK, int EO>
+static __device__ __forceinline__ void look_up_together(shared_state<EK, EO> &sm, entries<EK> &e, const request_view &v,
+                                                        const share &s, int max_context) {
+    cluster_wait(); /* all blocks are there, and their barriers */
+    if ((threadIdx.x / 32 & (s.parts - 1)) == s.part) {
+        load_where(e, v.where, max_context);
+        for (uint32_t to = 0; to < s.parts; to++)
+#pragma unroll
+            for (int i = 0; i < EK; i += 2)
+                send_word(sm, threadIdx.x * (EK / 2) + i / 2, e.where[i] | (uint32_t)e.where[i + 1] << 16, to);
+    }
+    wait_for_look_ups(sm);
+#pragma unroll
+    for (int i = 0; i < EK; i += 2)
+        split(sm.where[threadIdx.x * (EK / 2) + i / 2], &e.where[i]);
+}
+
 /* Everything a block has to load. Only batch_slot, which no kernel that may overlap changes, and with p.early tags and
  * order may be read before the work ahead is done, and past the L1, which only that wait brings up to date. Returns the
  * request slot, -1 for padding. */
@@ -75,6 +130,9 @@ static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries
     const int32_t *selection = p.selection + (int64_t)b * p.n;
     int4 tags[(EO + 3) / 4];
     int32_t slot = p.warm_slot >= 0 ? p.warm_slot : __ldcg(&p.state.batch_slot[b]);
+    const bool together = s.parts > 1 && p.early && slot >= 0;
+    if (together)
+        expect_look_ups(sm);
     clear(sm);
     if (p.early && entry_of(EK, 0) < p.n)
         expect(&selection[entry_of(EK, 0)]);
@@ -83,14 +141,16 @@ static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries
     wait_for_work_ahead();
     if (p.window == 0) /* a large batch fetches more slowly with the next launch beside it (lab/swap_in.md) */
         let_next_launch_start();
-    s.counter = turns_counter(p);
     load_selection(e, selection, p.n);
     if (slot < 0)
         return slot;
     if (!p.early)
         load_slots(tags, o, v = view_request(p, (uint32_t)slot), p);
-    load_where(e, v.where, p.max_context);
     load_lengths<PLAIN>(v, p);
+    if (together)
+        look_up_together(sm, e, v, s, p.max_context);
+    else
+        load_where(e, v.where, p.max_context);
     keep_tags(sm, tags);
     return slot;
 }
@@ -103,7 +163,7 @@ static __device__ __forceinline__ void list_share(shared_state<EK, EO> &sm, cons
                                                   const request_view &v, const share &s, uint32_t *place) {
 #pragma unroll
     for (int i = 0; i < EK; i++) {
-        bool ours = ((uint32_t)e.token[i] * 2654435761u >> 20 & (s.parts - 1)) == s.part;
+        bool ours = __umulhi((uint32_t)e.token[i] * 2246822519u, s.parts) == s.part;
         place[i] = NOT_LISTED;
         if (ours && l.mine >> i & 1) {
             place[i] = atomicAdd(&sm.n_listed, 1u);
@@ -172,16 +232,17 @@ static __device__ __forceinline__ void sum_buckets(shared_state<EK, EO> &sm) {
 template <int EK, int EO, bool PLAIN>
 static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
                                                     const hsp__cuda_swap_in &p, const request_view &v,
-                                                    const uint32_t *place, uint32_t n_miss, uint32_t counter) {
+                                                    const uint32_t *place, uint32_t n_miss) {
     uint32_t miss = l.miss;
 #pragma unroll
     for (int i = 0; i < EK; i++)
         if (l.mine >> i & 1)
             sm.list[sm.bucket[bucket_of(e.token[i], v.readable)] + place[i]] = {host_row_of(e, i, v), miss++};
     __syncthreads();
-    wait_for_turn(p, counter);
+    wait_for_turn(p);
     fetch_rows<PLAIN, true>(p.rows, {sm.list, sm.victim, n_miss, (uint32_t)v.first_id}, p.in_flight);
     __syncthreads();
+    end_turn(p);
 }
 
 /* ------------------------------------------------------------------------------------------------------- kernel -- */
@@ -199,7 +260,6 @@ static __device__ __forceinline__ void store_state(shared_state<EK, EO> &sm, ent
         if (ids && e.missing)
             store_ids(e, ids, p.n);
     }
-    count(p, v, sm.odd, n_miss);
 }
 
 template <int EK, int EO, bool PLAIN>
@@ -214,16 +274,19 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
     find_hits(sm, e, v, p);
     if (s.part == 0 && ids && !e.missing)
         store_ids(e, ids, p.n);
-    const int missing = __syncthreads_count(e.missing);
+    /* A large batch spends a barrier to know early who has nothing to fetch, and who so much that it sorts. */
+    const int missing = p.window > 0 ? __syncthreads_count(e.missing) : THREADS;
     const bool sorted = EK < 8 && p.window > 0 && missing > p.few && !p.no_io,
-               held = PIECES > 0 && missing && !sorted && !p.no_io && p.rows.row_pieces.by <= 32 * PIECES;
+               held = PIECES > 0 && !sorted && !p.no_io && p.rows.row_pieces.by <= 32 * PIECES;
+    if (p.window == 0)
+        __syncthreads();
     if (missing == 0)
         nothing_to_fetch(p, s);
     find_hit_places(sm, o, p.n_slots);
     if (s.parts > 1)
         cluster_arrive(); /* this block has read all it will read of what block 0 is about to change */
     uint32_t rank = count_in_warp<EO>(~o.hit, &warp_kept);
-    if (missing) {
+    if (__any_sync(~0u, e.missing)) {
         l = find_leaders(sm, e);
         if (sorted)
             count_buckets(sm, e, l, v.readable, place);
@@ -236,7 +299,7 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
     const uint32_t n_miss = n_all & 0xffff, n_unselected = n_all >> 16;
     if (held && threadIdx.x / 32 < sm.n_listed)
         hold_row(h, p.rows, sm.list[threadIdx.x / 32].host_row);
-    if (missing) {
+    if (n_miss > 0) {
         number_misses(sm, e, l, place, EK < 8 && !sorted);
         if (EK == 8)
             list_all(sm, e, l, v);
@@ -244,9 +307,11 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
         if (sorted)
             sum_buckets(sm);
     }
-    if (s.part == 0)
+    if (s.part == 0) { /* the counters first: nobody waits for them */
+        count(p, view_request(p, hidden(v.slot)), sm.odd, n_miss);
         make_order(sm, o, rank, n_unselected, n_miss, p.n_slots);
-    if (s.part == 0 || missing)
+    }
+    if (s.part == 0 || n_miss > 0)
         __syncthreads();
     if (s.part == 0) {
         if (s.parts > 1)
@@ -254,8 +319,8 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
         store_state(sm, e, l, v, p, ids, n_miss);
     }
     if (sorted)
-        fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, place, n_miss, s.counter);
-    else if (missing && !p.no_io)
+        fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, place, n_miss);
+    else if (n_miss > 0 && !p.no_io)
         fetch_share<EK, EO, PLAIN>(sm, p, s, (uint32_t)v.first_id, n_miss, h, held);
 }
 
@@ -271,7 +336,7 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
     extern __shared__ __align__(16) unsigned char memory[];
     shared_state<EK, EO> &sm = *(shared_state<EK, EO> *)memory;
     cg::cluster_group cluster = cg::this_cluster();
-    share s = {cluster.block_rank(), cluster.num_blocks(), 0, STILL_ON};
+    share s = {cluster.block_rank(), cluster.num_blocks(), NOT_LEFT};
     const uint32_t b = blockIdx.x / s.parts;
     int32_t *ids = p.ids ? p.ids + (int64_t)b * p.n : NULL;
     entries<EK> e;
@@ -283,7 +348,7 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
     else
         swap_in_padding(p, s, ids);
     if (threadIdx.x == 0)
-        close_turns(p, s.counter, s.turn == STILL_ON ? end_turn(p, s.counter) : s.turn);
+        close_turns(p, s.left == NOT_LEFT ? leave_turns_late(p) : s.left);
     if (live && s.parts > 1 && s.part != 0)
         cluster_wait();
 }

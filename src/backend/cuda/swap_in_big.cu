@@ -211,7 +211,7 @@ static __device__ void store_misses(const hsp__cuda_swap_in &p, const request_vi
 }
 
 static __device__ void swap_in(const hsp__cuda_swap_in &p, const request_view &v, const lists &l,
-                               const int32_t *selection, int32_t *ids, uint8_t *selected, uint32_t counter) {
+                               const int32_t *selection, int32_t *ids, uint8_t *selected) {
     __shared__ uint32_t warp_total[32], odd[2], last;
     for (uint32_t i = threadIdx.x; i < l.table_size; i += THREADS) {
         __stcg(&l.key[i], 0u);
@@ -232,27 +232,28 @@ static __device__ void swap_in(const hsp__cuda_swap_in &p, const request_view &v
     count(p, v, odd, n_miss);
     if (n_miss > 0 && !p.no_io) {
         __syncthreads();
-        wait_for_turn(p, counter);
+        wait_for_turn(p);
         fetch_rows<false, false>(p.rows, {l.miss, l.victim, n_miss, (uint32_t)v.first_id}, 2);
         __syncthreads();
+        end_turn(p);
     }
 }
 
 __global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_constant__ hsp__cuda_swap_in p) {
     extern __shared__ uint8_t selected[];
-    const uint32_t b = blockIdx.x, counter = turns_counter(p);
+    const uint32_t b = blockIdx.x;
     const int32_t *selection = p.selection + (int64_t)b * p.n;
     int32_t *ids = p.ids ? p.ids + (int64_t)b * p.n : NULL;
     int32_t slot = p.warm_slot >= 0 ? p.warm_slot : p.state.batch_slot[b];
     if (slot >= 0) {
         request_view v = view_request(p, (uint32_t)slot);
         load_lengths<false>(v, p);
-        swap_in(p, v, view_lists(p, b), selection, ids, selected, counter);
+        swap_in(p, v, view_lists(p, b), selection, ids, selected);
     } else
         for (int e = threadIdx.x; ids && e < p.n; e += THREADS)
             ids[e] = -1;
     if (threadIdx.x == 0)
-        close_turns(p, counter, end_turn(p, counter));
+        close_turns(p, leave_turns_late(p));
 }
 
 /* The attribute belongs to the kernel, not to a launch: set once, to the most any cache may need. */
