@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who fetches which rows when: kernels that only copy lists of rows from host memory, made beforehand, to scattered
- * slots. The table of rung 19 in swap_in.md is this program's, before it was tidied. Build and run on the GPU machine:
+ * slots, and what touching their pages ahead of need brings. The table of rung 19 in swap_in.md is this program's,
+ * before it was tidied. Build and run on the GPU machine:
  *
  *   nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -o fetch_order lab/fetch_order.cu && ./fetch_order
  *
@@ -86,6 +87,20 @@ __global__ void __launch_bounds__(1024, 1)
     uint32_t size = cluster.num_blocks();
     for (uint32_t r = blockIdx.x / size; r < requests; r += gridDim.x / size)
         fetch<U, PASSING>(host, device, list + (uint64_t)r * each, each, cluster.block_rank(), size);
+}
+
+/* What a layer does while the link is idle, for so many nanoseconds; block 0 reads a piece of every row of a list
+ * meanwhile, so that the GPU knows where its pages are. */
+__global__ void busy_kernel(const char *host, const move *list, uint32_t n, uint32_t ns) {
+    uint64_t start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    for (uint32_t r = threadIdx.x; blockIdx.x == 0 && r < n; r += blockDim.x) {
+        uint4 v = load_host((const uint4 *)(host + (uint64_t)list[r].host_row * ROW));
+        asm volatile("" ::"r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+    }
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - start < ns);
 }
 
 __global__ void sweep_kernel(uint4 *memory, uint64_t n) {
@@ -213,9 +228,29 @@ static void run(const way &w, shape s, const char *pool, char *device, const mov
     fflush(stdout);
 }
 
+/* What is left of a fetch behind 200 us of other work, in which the pages of its rows were touched or were not. */
+static void run_touched(shape s, const char *pool, char *device, const move *lists) {
+    const uint32_t n = s.each * s.requests;
+    auto work = [&](int i, uint32_t touched) {
+        busy_kernel<<<64, 1024, 0, stream>>>(pool, lists + (size_t)i * n, touched, 200000);
+    };
+    auto both = [&](int i, uint32_t touched) {
+        work(i, touched);
+        flat_kernel<4, false><<<8, 1024, 0, stream>>>(pool, device + (size_t)(i % LAYERS) * s.requests * SLOTS * ROW,
+                                                      lists + (size_t)i * n, s.each, s.requests);
+    };
+    for (int swept = 0; swept < 2; swept++) {
+        double alone = time_graph(swept, [&](int i) { work(i, 0); });
+        printf("%3u x %3u rows behind other work%s: %.1f us, pages touched in it %.1f us\n", s.requests, s.each,
+               swept ? ", L2 swept before that" : "", time_graph(swept, [&](int i) { both(i, 0); }) - alone,
+               time_graph(swept, [&](int i) { both(i, n); }) - alone);
+    }
+    fflush(stdout);
+}
+
 int main(void) {
-    static const shape shapes[] = {{8, 131072, 205},  {32, 131072, 102}, {32, 131072, 205}, {32, 131072, 512},
-                                   {128, 32768, 102}, {128, 32768, 205}, {128, 32768, 512}};
+    static const shape shapes[] = {{1, 131072, 102},  {8, 131072, 205},  {32, 131072, 102}, {32, 131072, 205},
+                                   {32, 131072, 512}, {128, 32768, 102}, {128, 32768, 205}, {128, 32768, 512}};
     static const way ways[] = {{"one list, 8 blocks", flat_kernel<4, false>, 1, 8, false},
                                {"one list, 16 blocks", flat_kernel<4, false>, 1, 16, false},
                                {"one list, sorted, cs, 8", flat_kernel<4, true>, 1, 8, true},
@@ -237,6 +272,7 @@ int main(void) {
             NEED(cudaMalloc(&lists[sorted], made.size() * sizeof(move)));
             NEED(cudaMemcpy(lists[sorted], made.data(), made.size() * sizeof(move), cudaMemcpyHostToDevice));
         }
+        run_touched(s, pool, device, lists[0]);
         for (const way &w : ways)
             if ((uint32_t)w.clusters <= s.requests || w.kernel == flat_kernel<4, false> ||
                 w.kernel == flat_kernel<4, true>)

@@ -130,7 +130,7 @@ static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries
     const int32_t *selection = p.selection + (int64_t)b * p.n;
     int4 tags[(EO + 3) / 4];
     int32_t slot = p.warm_slot >= 0 ? p.warm_slot : __ldcg(&p.state.batch_slot[b]);
-    const bool together = s.parts > 1 && p.early && slot >= 0;
+    const bool together = s.parts > 1 && slot >= 0;
     if (together)
         expect_look_ups(sm);
     clear(sm);
