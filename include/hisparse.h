@@ -155,7 +155,7 @@ typedef struct hsp_config {
      * machine is measured by `hisparse calibrate` and set by hsp_config_profile; ref and cpu have no use for them */
     int32_t request_blocks;   /* cuda: most blocks of a cluster that serve one request; 1, 2, 4 or 8 */
     int32_t fetch_blocks;     /* cuda: requests of a large batch that fetch at once, a block each; 1 .. 64. Not heeded
-                                 for LRU selections of more than 4096 entries */
+                                 for LRU selections of more than 4096 entries and for other policies */
     int32_t pieces_in_flight; /* cuda: independent loads a thread has in flight while it fetches; 1, 2, 4 or 8, of
                                  which the kernels have 2 and 4; rows of several layers or blocks, or in pieces
                                  below 16 bytes, always 2 */

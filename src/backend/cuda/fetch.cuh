@@ -57,11 +57,13 @@ struct fetch_list {
     uint32_t n, first_id;   /* first_id: row id of slot 0 */
 };
 
-/* Fetch the rows of a list with all threads of the block. */
-template <typename piece, int IN_FLIGHT, bool PLAIN, bool PASSING>
-static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, const fetch_list &list) {
+/* Fetch the rows of a list with all threads of the block. set_off: called by every thread, once, when its last loads
+ * are on their way. */
+template <typename piece, int IN_FLIGHT, bool PLAIN, bool PASSING, typename then>
+static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, const fetch_list &list, then set_off) {
     const uint32_t total = list.n * rows.row_pieces.by, stride = blockDim.x;
-    for (uint32_t c = threadIdx.x; c < total; c += stride * IN_FLIGHT) {
+    for (uint32_t base = 0; base < total; base += stride * IN_FLIGHT) {
+        const uint32_t c = base + threadIdx.x;
         piece value[IN_FLIGHT];
         piece *to[IN_FLIGHT];
 #pragma unroll
@@ -83,6 +85,8 @@ static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, 
                 value[u] = load_host(from + q);
             }
         }
+        if (base + stride * IN_FLIGHT >= total)
+            set_off();
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++)
             if (c + u * stride < total)
@@ -92,23 +96,28 @@ static __device__ __forceinline__ void fetch_pieces(const hsp__cuda_rows &rows, 
 
 /* The same for rows of any kind and number, in rounds whose pieces can be counted in 31 bits. Plain rows need no
  * rounds: at most 8192 of 4096 pieces (is_plain in geometry.c). */
-template <bool PLAIN, bool PASSING>
-static __device__ __forceinline__ void fetch_rows(const hsp__cuda_rows &rows, const fetch_list &list, int in_flight) {
+template <bool PLAIN, bool PASSING, typename then>
+static __device__ __forceinline__ void fetch_rows(const hsp__cuda_rows &rows, const fetch_list &list, int in_flight,
+                                                  then set_off) {
     if (PLAIN && in_flight < 4)
-        fetch_pieces<uint4, 2, true, PASSING>(rows, list);
+        fetch_pieces<uint4, 2, true, PASSING>(rows, list, set_off);
     else if (PLAIN)
-        fetch_pieces<uint4, 4, true, PASSING>(rows, list);
+        fetch_pieces<uint4, 4, true, PASSING>(rows, list, set_off);
     if (PLAIN)
         return;
     const uint32_t most = 0x7fffffffu / rows.row_pieces.by;
     for (uint32_t first = 0; first < list.n; first += most) {
         fetch_list round = {list.miss + first, list.victim, min(list.n - first, most), list.first_id};
+        auto last = [&] {
+            if (list.n - first <= most)
+                set_off();
+        };
         if (rows.piece_bytes == 16)
-            fetch_pieces<uint4, 2, false, PASSING>(rows, round);
+            fetch_pieces<uint4, 2, false, PASSING>(rows, round, last);
         else if (rows.piece_bytes == 8)
-            fetch_pieces<uint2, 2, false, PASSING>(rows, round);
+            fetch_pieces<uint2, 2, false, PASSING>(rows, round, last);
         else
-            fetch_pieces<uint32_t, 2, false, PASSING>(rows, round);
+            fetch_pieces<uint32_t, 2, false, PASSING>(rows, round, last);
     }
 }
 

@@ -25,6 +25,7 @@ struct shared_state {
     uint32_t where[THREADS * EK / 2]; /* of all entries, two a word, looked up by the blocks of a cluster together */
     __align__(8) uint64_t looked_up;  /* barrier: all words of `where` are there */
     uint32_t n_listed;
+    uint32_t n_set_off; /* warps that have started on the last they fetch */
 };
 
 template <int EK>
@@ -152,7 +153,7 @@ static __device__ __forceinline__ void clear(shared_state<EK, EO> &sm) {
     if (threadIdx.x < 2)
         sm.odd[threadIdx.x] = 0;
     if (threadIdx.x == 0)
-        sm.n_listed = 0;
+        sm.n_listed = sm.n_set_off = 0;
 }
 
 /* ---------------------------------------------------------------------------------------------------- resolving -- */

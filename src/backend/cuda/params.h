@@ -8,9 +8,9 @@
 /* Blocks that may share one request. */
 #define HSP__CUDA_MOST_PARTS 8
 
-/* Blocks of a launch that want to fetch, have fetched, and need no turn any more: turns.cuh. Zero between launches. */
+/* Turns drawn and turns ended so far: turns.cuh. */
 typedef struct hsp__cuda_turns {
-    uint32_t ticket, done, left;
+    uint32_t ticket, done;
 } hsp__cuda_turns;
 
 /* A row to fetch: where it lies in the host pool, and the number of the miss, which has the victim of that number. */

@@ -43,14 +43,11 @@ static __device__ __forceinline__ void let_next_launch_start(void) {
 
 struct share {
     uint32_t part, parts; /* of the cluster */
-    uint32_t left;        /* thread 0: what leave_turns gave, NOT_LEFT before */
 };
 
-/* The next launch, and those who wait for a turn, need not wait for the end of this block. */
-static __device__ __forceinline__ void nothing_to_fetch(const hsp__cuda_swap_in &p, share &s) {
-    let_next_launch_start();
-    if (threadIdx.x == 0)
-        s.left = leave_turns(p);
+/* Answers of this block's entry of the batch; found anew each time, or a pointer would be held from the start. */
+static __device__ __forceinline__ int32_t *ids_of(const hsp__cuda_swap_in &p, const share &s) {
+    return p.ids + (int64_t)(blockIdx.x / s.parts) * p.n;
 }
 
 /* A hint may come before the work ahead is done: it brings the line to the L2, where later stores change it. */
@@ -126,7 +123,7 @@ static __device__ __forceinline__ void look_up_together(shared_state<EK, EO> &sm
  * request slot, -1 for padding. */
 template <int EK, int EO, bool PLAIN>
 static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o, request_view &v,
-                                               share &s, const hsp__cuda_swap_in &p, uint32_t b) {
+                                               const share &s, const hsp__cuda_swap_in &p, uint32_t b) {
     const int32_t *selection = p.selection + (int64_t)b * p.n;
     int4 tags[(EO + 3) / 4];
     int32_t slot = p.warm_slot >= 0 ? p.warm_slot : __ldcg(&p.state.batch_slot[b]);
@@ -194,7 +191,8 @@ static __device__ __forceinline__ void fetch_share(shared_state<EK, EO> &sm, con
     uint32_t first = EK < 8 ? (held ? THREADS / 32 : 0) : each * s.part,
              end = EK < 8 ? sm.n_listed : min(n_miss, first + each);
     if (first < end)
-        fetch_rows<PLAIN, false>(p.rows, {sm.list + first, sm.victim, end - first, first_id}, EK < 8 ? p.in_flight : 2);
+        fetch_rows<PLAIN, false>(p.rows, {sm.list + first, sm.victim, end - first, first_id}, EK < 8 ? p.in_flight : 2,
+                                 [] {});
     if (PIECES > 0 && held && warp < end)
         put_row(h, p.rows, first_id + sm.victim[sm.list[warp].number]);
 }
@@ -240,9 +238,11 @@ static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, co
             sm.list[sm.bucket[bucket_of(e.token[i], v.readable)] + place[i]] = {host_row_of(e, i, v), miss++};
     __syncthreads();
     wait_for_turn(p);
-    fetch_rows<PLAIN, true>(p.rows, {sm.list, sm.victim, n_miss, (uint32_t)v.first_id}, p.in_flight);
-    __syncthreads();
-    end_turn(p);
+    fetch_rows<PLAIN, true>(p.rows, {sm.list, sm.victim, n_miss, (uint32_t)v.first_id}, p.in_flight, [&] {
+        /* The turn ends when all that is left has set off: the next block's rows fill the link meanwhile. */
+        if (threadIdx.x % 32 == 0 && atomicAdd(&sm.n_set_off, 1u) == THREADS / 32 - 1)
+            end_turn(p);
+    });
 }
 
 /* ------------------------------------------------------------------------------------------------------- kernel -- */
@@ -250,30 +250,29 @@ static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, co
 /* What is remembered, and the answers that had to wait for it. */
 template <int EK, int EO>
 static __device__ __forceinline__ void store_state(shared_state<EK, EO> &sm, entries<EK> &e, const leaders &l,
-                                                   const request_view &view, const hsp__cuda_swap_in &p, int32_t *ids,
+                                                   const request_view &view, const hsp__cuda_swap_in &p, const share &s,
                                                    uint32_t n_miss) {
     const request_view v = view_request(p, hidden(view.slot)); /* or six pointers would be held from the start */
     store_order(sm, v.order, p.slot_stride);
     if (n_miss > 0) {
         store_misses(sm, e, l, v);
         answer_misses(sm, e, v);
-        if (ids && e.missing)
-            store_ids(e, ids, p.n);
+        if (p.ids && e.missing)
+            store_ids(e, ids_of(p, s), p.n);
     }
 }
 
 template <int EK, int EO, bool PLAIN>
 static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o,
-                                               const request_view &v, share &s, const hsp__cuda_swap_in &p,
-                                               int32_t *ids) {
+                                               const request_view &v, const share &s, const hsp__cuda_swap_in &p) {
     enum { PIECES = !PLAIN || EK > 2 ? 0 : EO > 4 ? 2 : 3 }; /* a lane holds: what the registers have room for */
     uint32_t n_all, warp_kept, place[EK];
     leaders l = {0, 0, 0, 0};
     held_row<PIECES> h;
     __syncthreads();
     find_hits(sm, e, v, p);
-    if (s.part == 0 && ids && !e.missing)
-        store_ids(e, ids, p.n);
+    if (s.part == 0 && p.ids && !e.missing)
+        store_ids(e, ids_of(p, s), p.n);
     /* A large batch spends a barrier to know early who has nothing to fetch, and who so much that it sorts. */
     const int missing = p.window > 0 ? __syncthreads_count(e.missing) : THREADS;
     const bool sorted = EK < 8 && p.window > 0 && missing > p.few && !p.no_io,
@@ -281,7 +280,7 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
     if (p.window == 0)
         __syncthreads();
     if (missing == 0)
-        nothing_to_fetch(p, s);
+        let_next_launch_start();
     find_hit_places(sm, o, p.n_slots);
     if (s.parts > 1)
         cluster_arrive(); /* this block has read all it will read of what block 0 is about to change */
@@ -307,17 +306,17 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
         if (sorted)
             sum_buckets(sm);
     }
-    if (s.part == 0) { /* the counters first: nobody waits for them */
-        count(p, view_request(p, hidden(v.slot)), sm.odd, n_miss);
+    if (s.part == 0)
         make_order(sm, o, rank, n_unselected, n_miss, p.n_slots);
-    }
     if (s.part == 0 || n_miss > 0)
         __syncthreads();
     if (s.part == 0) {
         if (s.parts > 1)
             cluster_wait();
-        store_state(sm, e, l, v, p, ids, n_miss);
+        store_state(sm, e, l, v, p, s, n_miss);
     }
+    if (s.part == s.parts - 1) /* of a cluster not the block that has the order to store */
+        count(p, view_request(p, hidden(v.slot)), sm.odd, n_miss);
     if (sorted)
         fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, place, n_miss);
     else if (n_miss > 0 && !p.no_io)
@@ -325,10 +324,10 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
 }
 
 /* An entry of padding. */
-static __device__ __forceinline__ void swap_in_padding(const hsp__cuda_swap_in &p, share &s, int32_t *ids) {
-    nothing_to_fetch(p, s);
-    for (int i = s.part * THREADS + threadIdx.x; ids && i < p.n; i += s.parts * THREADS)
-        ids[i] = -1;
+static __device__ __forceinline__ void swap_in_padding(const hsp__cuda_swap_in &p, const share &s) {
+    let_next_launch_start();
+    for (int i = s.part * THREADS + threadIdx.x; p.ids && i < p.n; i += s.parts * THREADS)
+        ids_of(p, s)[i] = -1;
 }
 
 template <int EK, int EO, bool PLAIN>
@@ -336,19 +335,16 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
     extern __shared__ __align__(16) unsigned char memory[];
     shared_state<EK, EO> &sm = *(shared_state<EK, EO> *)memory;
     cg::cluster_group cluster = cg::this_cluster();
-    share s = {cluster.block_rank(), cluster.num_blocks(), NOT_LEFT};
+    const share s = {cluster.block_rank(), cluster.num_blocks()};
     const uint32_t b = blockIdx.x / s.parts;
-    int32_t *ids = p.ids ? p.ids + (int64_t)b * p.n : NULL;
     entries<EK> e;
     places<EO> o;
     request_view v;
     const bool live = load<EK, EO, PLAIN>(sm, e, o, v, s, p, b) >= 0;
     if (live)
-        swap_in<EK, EO, PLAIN>(sm, e, o, v, s, p, ids);
+        swap_in<EK, EO, PLAIN>(sm, e, o, v, s, p);
     else
-        swap_in_padding(p, s, ids);
-    if (threadIdx.x == 0)
-        close_turns(p, s.left == NOT_LEFT ? leave_turns_late(p) : s.left);
+        swap_in_padding(p, s);
     if (live && s.parts > 1 && s.part != 0)
         cluster_wait();
 }

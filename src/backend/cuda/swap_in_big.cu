@@ -4,7 +4,6 @@
 #include "fetch.cuh"
 #include "launch.h"
 #include "resolve.cuh"
-#include "turns.cuh"
 
 #define THREADS 1024
 
@@ -232,10 +231,7 @@ static __device__ void swap_in(const hsp__cuda_swap_in &p, const request_view &v
     count(p, v, odd, n_miss);
     if (n_miss > 0 && !p.no_io) {
         __syncthreads();
-        wait_for_turn(p);
-        fetch_rows<false, false>(p.rows, {l.miss, l.victim, n_miss, (uint32_t)v.first_id}, 2);
-        __syncthreads();
-        end_turn(p);
+        fetch_rows<false, false>(p.rows, {l.miss, l.victim, n_miss, (uint32_t)v.first_id}, 2, [] {});
     }
 }
 
@@ -252,8 +248,6 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_co
     } else
         for (int e = threadIdx.x; ids && e < p.n; e += THREADS)
             ids[e] = -1;
-    if (threadIdx.x == 0)
-        close_turns(p, leave_turns_late(p));
 }
 
 /* The attribute belongs to the kernel, not to a launch: set once, to the most any cache may need. */

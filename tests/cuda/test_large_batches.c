@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large batches, whose requests fetch in turns: more of them than a GPU runs at once, and launches of every size one
- * after the other, which hand the counter of the turns on. A turn that never comes shows as a test that never ends:
- * bench/gpu.sh ends it. */
+/* Large batches, whose requests fetch in turns: more requests than a GPU runs blocks at once, launches of every size one
+ * after the other, and one request that misses everything among others that miss nothing. A turn that never comes shows
+ * as a test that never ends: bench/gpu.sh ends it. */
 #include "chain.h"
 
 enum { N_REQUESTS = 300, N_ENTRIES = 310, K = 200, N_FILLED = 500 };
@@ -82,10 +82,10 @@ static void waves_step(chain *c, int step, int as_calls) {
 }
 
 static void run_waves(hsp_config config) {
-    static const int windows[] = {1, 12, 0};
-    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+    static const int fetch_blocks[] = {1, 12, 0};
+    for (size_t i = 0; i < sizeof fetch_blocks / sizeof fetch_blocks[0]; i++) {
         chain c;
-        config.fetch_blocks = windows[w];
+        config.fetch_blocks = fetch_blocks[i];
         chain_open(&c, &config, config.layer_group ? 1 : 2, K);
         chain_admit_all(&c, config.max_context, N_FILLED);
         for (int step = 0; step < 4; step++)
@@ -178,11 +178,60 @@ static void launches_of_any_size(void **state) {
     chain_close(&c);
 }
 
+/* ------------------------------------------------------------------------------------------- one that is all cold --
+ */
+
+enum { N_WARM = 40 };
+
+/* Request `cold` takes rows it does not have; the others those they have. */
+static void cold_step(chain *c, int *shift, int step) {
+    int rs[N_WARM], n_new[N_WARM] = {0}, cold = step * 7 % N_WARM;
+    uint64_t before[N_WARM];
+    shift[cold] = K - shift[cold];
+    for (int b = 0; b < N_WARM; b++)
+        rs[b] = b;
+    chain_begin(c, rs, n_new, N_WARM);
+    for (int b = 0; b < N_WARM; b++) {
+        before[b] = c->t.request[b].counters.misses;
+        for (int e = 0; e < K; e++)
+            chain_selection(c, 0, b)[e] = e + shift[b];
+    }
+    chain_send(c);
+    if (step % 4 == 3)
+        chain_call(c, 0);
+    else
+        chain_replay(c);
+    for (int b = 0; b < N_WARM && step > 0; b++)
+        assert_int_equal(c->t.request[b].counters.misses - before[b], b == cold ? K : 0);
+    chain_compare(c);
+}
+
+static void one_cold_request(void **state) {
+    hsp_config config = config_of(*state);
+    int shift[N_WARM] = {0};
+    chain c;
+    config.n_layers = 1;
+    config.plane_bytes[0] = 2048;
+    config.max_requests = config.max_batch = N_WARM;
+    config.host_tokens = N_WARM * 576;
+    config.n_slots = K;
+    chain_open(&c, &config, 1, K);
+    chain_admit_all(&c, config.max_context, N_FILLED);
+    c.group[0] = 0;
+    chain_begin_nobody(&c, N_WARM);
+    chain_capture(&c, 0, 1);
+    for (int step = 0; step < 60; step++)
+        cold_step(&c, shift, step);
+    toy_check(&c.t);
+    chain_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         ON_EVERY_BACKEND(several_waves),
         ON_EVERY_BACKEND(several_waves_of_planes),
         ON_EVERY_BACKEND(launches_of_any_size),
+        ON_EVERY_BACKEND(one_cold_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
