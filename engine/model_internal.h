@@ -4,10 +4,14 @@
 #define HISPARSE_MODEL_INTERNAL_H
 
 #include "model.h"
+#include "safetensors.h"
 
-/* Each formats a whole model from one kind of file; NULL on failure. */
+/* A whole model from one kind of file; NULL on failure. */
 model *model__open_gguf(const char *path, char *error, size_t error_bytes);
 model *model__open_safetensors(const char *path, char *error, size_t error_bytes);
+
+/* The same out of a reader, which is closed: it is only needed until the weights are read. path: for messages. */
+model *model__read_safetensors(safetensors *file, const char *path, char *error, size_t error_bytes);
 
 /* Zeroed, aligned for vector loads and freed with free; NULL when out of memory. */
 void *model__grab(size_t count, size_t size);

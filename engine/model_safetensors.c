@@ -135,22 +135,22 @@ static void load_weights(model_loader *l) {
         load_layer(l, i);
 }
 
-/* The file is only needed until its weights are read. */
-model *model__open_safetensors(const char *path, char *error, size_t error_bytes) {
-    model_loader l = {.path = path, .error = error, .error_bytes = error_bytes};
-    l.file = safetensors_open(path, error, error_bytes);
-    if (!l.file)
-        return NULL;
-    l.m = calloc(1, sizeof *l.m);
+model *model__read_safetensors(safetensors *file, const char *path, char *error, size_t error_bytes) {
+    model_loader l = {calloc(1, sizeof *l.m), file, path, error, error_bytes, 0};
     if (!l.m)
         model__fail(&l, "__metadata__", "model", "not enough memory");
     if (!l.failed)
         model__read_shape(&l);
     if (!l.failed)
         load_weights(&l);
-    safetensors_close(l.file);
+    safetensors_close(file);
     if (!l.failed)
         return l.m;
     model_close(l.m);
     return NULL;
+}
+
+model *model__open_safetensors(const char *path, char *error, size_t error_bytes) {
+    safetensors *file = safetensors_open(path, error, error_bytes);
+    return file ? model__read_safetensors(file, path, error, error_bytes) : NULL;
 }

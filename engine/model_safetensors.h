@@ -4,7 +4,6 @@
 #define HISPARSE_MODEL_SAFETENSORS_H
 
 #include "model_internal.h"
-#include "safetensors.h"
 
 typedef struct model_loader {
     model *m;
