@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The seam between a transformer, which is the same for every model, and its attention, which is not: what a layer makes
- * of its normed input, what it keeps of every token, and how a token attends. One file for each kind: attend_quest.c,
- * attend_nsa.c, attend_dsa.c. Steps and prefill go through the same functions, with one token or all of a prompt. */
+/* The seam between a transformer, which is the same for every model, and its attention, which is not: what a layer
+ * makes of its normed input, what it keeps of every token, and how a token attends. One file for each kind:
+ * attend_quest.c, attend_nsa.c, attend_dsa.c. Steps and prefill go through the same functions, with one token or all of
+ * a prompt. */
 #ifndef HISPARSE_ATTEND_H
 #define HISPARSE_ATTEND_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DeepSeek sparse attention: an indexer scores every token by a small key of its own, and MLA attends to the best. A row
- * is [latent | rope]; a head's key_up goes into its query and its value_up comes after, so rows are never expanded.
+/* DeepSeek sparse attention: an indexer scores every token by a small key of its own, and MLA attends to the best. A
+ * row is [latent | rope]; a head's key_up goes into its query and its value_up comes after, so rows are never expanded.
  * Index keys stay with the selector. */
 #include "arithmetic.h"
 #include "attend.h"

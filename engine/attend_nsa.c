@@ -10,7 +10,7 @@ enum { KEY, VALUE, ROPED_QUERY, ROPED_KEY, GATES }; /* parts; KEY and the query 
 
 /* What the selector keeps of a layer. */
 typedef struct compressor {
-    float *keys, *values;                 /* [compressed rows][G * D] */
+    float *keys, *values;               /* [compressed rows][G * D] */
     float *newest_keys, *newest_values; /* [compress_tokens][G * D]: those of token t at t % compress_tokens */
 } compressor;
 

@@ -8,7 +8,8 @@ enum { KEY, VALUE }; /* parts */
 static int measure(attend *a) {
     const model *m = a->m;
     attend_sizes *s = &a->sizes;
-    int32_t most = a->max_tokens > a->top_k ? a->max_tokens : a->top_k; /* a selection is top_k long, however few tokens */
+    int32_t most =
+        a->max_tokens > a->top_k ? a->max_tokens : a->top_k; /* a selection is top_k long, however few tokens */
     if (a->top_k < 1 || a->top_k % HSP_ATTENTION_TILE)
         return HSP_EINVAL;
     s->query = s->attended = (size_t)m->n_heads * (size_t)m->head_dim;
@@ -42,8 +43,8 @@ static void keep(const attend *a, const model_layer *w, void *state, const activ
     hsp_quest_update(&a->m->quest, state, x->rows, row_bytes, x->first, x->n);
 }
 
-/* Everything, in chunks of top_k tokens, since no more rows may be asked for at once. Every other token goes through the
- * chunks backwards: what the last one read last is still resident then. Tiles are combined in the same order either
+/* Everything, in chunks of top_k tokens, since no more rows may be asked for at once. Every other token goes through
+ * the chunks backwards: what the last one read last is still resident then. Tiles are combined in the same order either
  * way. */
 static int attend_all(const attend *a, const attend_place *place, const float *query, int32_t n_tokens,
                       const attend_worker *w) {

@@ -12,10 +12,10 @@ typedef struct decoder {
     int32_t length;
     int32_t step; /* tokens decoded so far */
     attend attention;
-    char *state;           /* [layer][attention.sizes.state]: what the selectors keep */
-    activations x;         /* of the newest token */
+    char *state;   /* [layer][attention.sizes.state]: what the selectors keep */
+    activations x; /* of the newest token */
     attend_worker worker;
-    float *logits;         /* [vocab] */
+    float *logits; /* [vocab] */
 } decoder;
 
 /* top_k: tokens a sparse layer attends to, a multiple of HSP_ATTENTION_TILE, at most what `rows` gives at once; for NSA

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a decoder keeps the KV rows of its one request: in a libhisparse cache, or all in one array. A row is its planes
- * one after the other, in bfloat16: K and V, or the latent and its rope channels in one. Both give attention the same
- * rows in the same order. A `store` is a layer of rows: model.h says how many a layer of the model has. */
+/* Where a decoder keeps the KV rows of its one request: in a libhisparse cache, or all in one array. A row is its
+ * planes one after the other, in bfloat16: K and V, or the latent and its rope channels in one. Both give attention the
+ * same rows in the same order. A `store` is a layer of rows: model.h says how many a layer of the model has. */
 #ifndef HISPARSE_KV_H
 #define HISPARSE_KV_H
 
@@ -16,9 +16,8 @@ struct kv {
     double *select_seconds; /* [stores of all layers]: spent in `select` so far, NULL where it costs nothing */
 
     /* Each returns 0, or -1 with `error` set. */
-    int (*fill)(kv *self, int32_t store, int32_t first, int32_t n,
-                const void *rows);         /* packed rows of the prompt */
-    int (*begin)(kv *self, int32_t token); /* a step that adds this token */
+    int (*fill)(kv *self, int32_t store, int32_t first, int32_t n, const void *rows); /* packed rows of the prompt */
+    int (*begin)(kv *self, int32_t token);                                            /* a step that adds this token */
     int (*append)(kv *self, int32_t store, const void *row);
     /* Row ids of selected tokens, [n], -1 for -1. */
     int (*select)(kv *self, int32_t store, const int32_t *selection, int32_t n, int32_t *ids_out);

@@ -14,7 +14,8 @@ int mapped_file_open(const char *path, const uint8_t **bytes_out, uint64_t *n_by
 int mapped_file_fail(const char *name, uint64_t offset, char *error, size_t error_bytes, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Text from a file goes to terminals, control bytes must not: a copy with '?' for them, cut to fit; returns text_out. */
+/* Text from a file goes to terminals, control bytes must not: a copy with '?' for them, cut to fit; returns text_out.
+ */
 const char *mapped_file_printable(const char *bytes, size_t n_bytes, char *text_out, size_t text_bytes);
 
 #endif

@@ -26,8 +26,8 @@ void model__set_gqa(model *m) {
     m->n_planes = 2;
     m->plane_bytes[0] = m->plane_bytes[1] = kv_heads * m->head_dim * 2;
     m->attention = (hsp_gqa_shape){sizeof m->attention, heads, kv_heads, m->head_dim, m->head_dim, HSP_BF16, scale};
-    m->quest = (hsp_quest_shape){sizeof m->quest, m->n_heads,           m->n_kv_heads,
-                                 m->head_dim,     m->quest.page_tokens, HSP_BF16};
+    m->quest =
+        (hsp_quest_shape){sizeof m->quest, m->n_heads, m->n_kv_heads, m->head_dim, m->quest.page_tokens, HSP_BF16};
 }
 
 static int ends_in(const char *text, const char *end) {

@@ -14,21 +14,21 @@ enum model_kind { MODEL_QUEST, MODEL_NSA, MODEL_DSA };
 typedef struct model_layer {
     float *attention_norm, *query, *output; /* output: [embedding][what attention gives] */
     float *ffn_norm, *gate, *up, *down;
-    float *key, *value;                             /* Quest and NSA: [G * D][embedding] */
-    float *branch_gate;                             /* NSA: [H * 3][embedding] */
-    float *key_mix, *key_projection;                /* NSA: [G][compress_tokens][D], [G][D][D] */
-    float *value_mix, *value_projection;            /* NSA: likewise */
-    float *latent, *latent_norm, *rope_key;         /* DSA: [latent][embedding], [latent], [rope][embedding] */
-    float *key_up, *value_up;                       /* DSA: [H][nope][latent], [H][value][latent] */
-    float *index_query, *index_key, *index_weight;  /* DSA: [Hi * Di][embedding], [Di][embedding], [Hi][embedding] */
-    float *index_norm_weight, *index_norm_bias;     /* DSA: [Di] */
+    float *key, *value;                            /* Quest and NSA: [G * D][embedding] */
+    float *branch_gate;                            /* NSA: [H * 3][embedding] */
+    float *key_mix, *key_projection;               /* NSA: [G][compress_tokens][D], [G][D][D] */
+    float *value_mix, *value_projection;           /* NSA: likewise */
+    float *latent, *latent_norm, *rope_key;        /* DSA: [latent][embedding], [latent], [rope][embedding] */
+    float *key_up, *value_up;                      /* DSA: [H][nope][latent], [H][value][latent] */
+    float *index_query, *index_key, *index_weight; /* DSA: [Hi * Di][embedding], [Di][embedding], [Hi][embedding] */
+    float *index_norm_weight, *index_norm_bias;    /* DSA: [Di] */
 } model_layer;
 
 typedef struct model {
     enum model_kind kind;
     int32_t n_layers, embedding, ffn, vocab, context;
-    int32_t n_heads, n_kv_heads, head_dim;         /* Quest and NSA; of DSA only n_heads, and n_kv_heads is 1 */
-    int32_t top_k;                                 /* tokens a layer attends to; 0: the file does not say */
+    int32_t n_heads, n_kv_heads, head_dim; /* Quest and NSA; of DSA only n_heads, and n_kv_heads is 1 */
+    int32_t top_k;                         /* tokens a layer attends to; 0: the file does not say */
     float norm_epsilon;
     float *rope_frequency;                         /* [rope channels / 2], radians a token */
     float *token_embedding, *output_norm, *output; /* output is token_embedding where the file ties them */

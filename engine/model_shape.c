@@ -27,8 +27,7 @@ static int32_t need_int(metadata *d, const char *key, int64_t least, int64_t mos
     if (!json_is_integer(value))
         return fail(d, key, "missing, or not an integer");
     if (number < least || number > most)
-        return fail(d, key, "is %lld; it may be %lld..%lld", (long long)number, (long long)least,
-                    (long long)most);
+        return fail(d, key, "is %lld; it may be %lld..%lld", (long long)number, (long long)least, (long long)most);
     return (int32_t)number;
 }
 
@@ -86,19 +85,18 @@ static void check_nsa(metadata *d) {
         fail(d, "compress_stride", "is %d; it must divide compress_tokens, %d, and block_tokens, %d",
              nsa->compress_stride, nsa->compress_tokens, nsa->block_tokens);
     if (nsa->n_first + nsa->n_local > nsa->n_blocks)
-        fail(d, "n_blocks", "is %d; n_first and n_local are %d together", nsa->n_blocks,
-             nsa->n_first + nsa->n_local);
+        fail(d, "n_blocks", "is %d; n_first and n_local are %d together", nsa->n_blocks, nsa->n_first + nsa->n_local);
     if ((int64_t)nsa->n_blocks * nsa->block_tokens > MOST_TOP_K)
-        fail(d, "n_blocks", "is %d, of %d tokens each; together they may be 1..%d", nsa->n_blocks,
-             nsa->block_tokens, MOST_TOP_K);
+        fail(d, "n_blocks", "is %d, of %d tokens each; together they may be 1..%d", nsa->n_blocks, nsa->block_tokens,
+             MOST_TOP_K);
 }
 
 static void read_nsa(metadata *d) {
     model *m = d->m;
     read_gqa(d);
     float scale = 1 / sqrtf((float)m->head_dim);
-    m->compressed = (hsp_gqa_shape){sizeof m->compressed, m->n_heads, m->n_kv_heads, m->head_dim,
-                                    m->head_dim,          HSP_F32,    scale};
+    m->compressed =
+        (hsp_gqa_shape){sizeof m->compressed, m->n_heads, m->n_kv_heads, m->head_dim, m->head_dim, HSP_F32, scale};
     m->nsa = (hsp_nsa_shape){.struct_size = sizeof m->nsa,
                              .n_heads = m->n_heads,
                              .n_kv_heads = m->n_kv_heads,
@@ -168,7 +166,8 @@ static void read_shape(metadata *d) {
         const char *name;
         enum model_kind kind;
         void (*read)(metadata *d);
-    } known[] = {{"gqa_quest", MODEL_QUEST, read_quest}, {"gqa_nsa", MODEL_NSA, read_nsa}, {"mla_dsa", MODEL_DSA, read_dsa}};
+    } known[] = {
+        {"gqa_quest", MODEL_QUEST, read_quest}, {"gqa_nsa", MODEL_NSA, read_nsa}, {"mla_dsa", MODEL_DSA, read_dsa}};
     model *m = d->m;
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && !says(d, "architecture", known[i].name))

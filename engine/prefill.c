@@ -49,12 +49,10 @@ static void views(kv *self, int32_t store, hsp_plane_view *planes_out) {
 
 static int allocate(batch *b, int32_t n) {
     const model *m = b->a->m;
-    b->rows = (prompt_rows){{.row_bytes = m->plane_bytes[0] + m->plane_bytes[1],
-                             .most_rows = n,
-                             .select = select_rows,
-                             .views = views},
-                            m,
-                            &b->x};
+    b->rows = (prompt_rows){
+        {.row_bytes = m->plane_bytes[0] + m->plane_bytes[1], .most_rows = n, .select = select_rows, .views = views},
+        m,
+        &b->x};
     b->n_workers = omp_get_max_threads();
     b->workers = calloc((size_t)b->n_workers, sizeof *b->workers);
     int failed = !b->workers || activations_open(b->a, n, &b->x) != 0;

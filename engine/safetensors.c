@@ -51,7 +51,8 @@ static int read_header(safetensors *file) {
         return fail(file, 0, "header of %" PRIu64 " bytes, %" PRIu64 " are left", file->header_bytes,
                     file->n_bytes - LENGTH_BYTES);
     file->data_bytes = file->n_bytes - LENGTH_BYTES - file->header_bytes;
-    file->header = json_loadb((const char *)file->bytes + LENGTH_BYTES, file->header_bytes, JSON_REJECT_DUPLICATES, &why);
+    file->header =
+        json_loadb((const char *)file->bytes + LENGTH_BYTES, file->header_bytes, JSON_REJECT_DUPLICATES, &why);
     if (!file->header) {
         uint64_t at = why.position > 0 ? (uint64_t)why.position : 0; /* it may lie one byte beyond the end */
         char text[128];

@@ -11,9 +11,9 @@
 enum { SAFETENSORS_MAX_DIMS = 8 };
 
 typedef struct safetensors_tensor {
-    const char *name; /* UTF-8 */
-    int32_t dtype;    /* HSP_F32, HSP_F16 or HSP_BF16; others are refused */
-    int32_t n_dims;   /* 0: one number */
+    const char *name;                   /* UTF-8 */
+    int32_t dtype;                      /* HSP_F32, HSP_F16 or HSP_BF16; others are refused */
+    int32_t n_dims;                     /* 0: one number */
     int64_t dims[SAFETENSORS_MAX_DIMS]; /* dims[n_dims - 1] is the row length; any may be 0 */
     int64_t n_numbers;
     const void *data; /* of any alignment */

@@ -29,14 +29,17 @@ enum {
 };
 
 static const struct argp_option options_table[] = {
-    {"model", MODEL, "FILE", 0, "a Llama-architecture GGUF file, or a .safetensors file of one of our small models (required)", 0},
+    {"model", MODEL, "FILE", 0,
+     "a Llama-architecture GGUF file, or a .safetensors file of one of our small models (required)", 0},
     {"prompt-file", PROMPT_FILE, "FILE", 0, "file with the text to go on from (required, or --prompt)", 0},
     {"prompt", PROMPT, "TEXT", 0, "text to go on from (required, or --prompt-file)", 0},
     {"context", CONTEXT, "TOKENS", 0,
      "prompt and generated tokens together (default: the model's); a longer text is cut", 0},
     {"max-tokens", MAX_TOKENS, "TOKENS", 0, "tokens to generate (default 64)", 0},
-    {"selector", SELECTOR, "NAME", 0, "who chooses the rows: quest, nsa or dsa; each model has one, and another is refused", 0},
-    {"top-k", TOP_K, "TOKENS", 0, "tokens a sparse layer attends to, a multiple of 64 (default: the model's, or 1024)", 0},
+    {"selector", SELECTOR, "NAME", 0,
+     "who chooses the rows: quest, nsa or dsa; each model has one, and another is refused", 0},
+    {"top-k", TOP_K, "TOKENS", 0, "tokens a sparse layer attends to, a multiple of 64 (default: the model's, or 1024)",
+     0},
     {"slots", SLOTS, "ROWS", 0, "rows per layer kept on the device (default 2048)", 0},
     {"policy", POLICY, "NAME", 0, "which slot a fetched row takes: lru (default), fifo, random, clock", 0},
     {"backend", BACKEND, "NAME", 0, "which backend keeps the rows: `hisparse info` lists them (default cpu)", 0},

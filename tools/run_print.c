@@ -122,8 +122,9 @@ static void print_memory(const run *r, const summary *s) {
         printf("%.2fx smaller\n", resident / cached);
     else
         printf("%.2fx larger%s\n", cached / resident, shorter ? ": the text is shorter than the slots" : "");
-    static const char *const kept[] = {
-        [MODEL_QUEST] = "page statistics (Quest)", [MODEL_NSA] = "compressed rows (NSA)", [MODEL_DSA] = "index keys (DSA)"};
+    static const char *const kept[] = {[MODEL_QUEST] = "page statistics (Quest)",
+                                       [MODEL_NSA] = "compressed rows (NSA)",
+                                       [MODEL_DSA] = "index keys (DSA)"};
     printf("%-28s %.1f MB, in both\n", kept[r->m->kind], (double)s->index_bytes / 1e6);
 }
 
@@ -158,11 +159,11 @@ static json_t *layers_json(const run *r) {
         hsp_counters c;
         int32_t layer = store / r->m->stores;
         hsp_layer_counters(kv_cache(r->cached), store, &c);
-        json_array_append_new(
-            layers, json_pack("{s:i, s:o, s:b, s:I, s:I, s:I}", "layer", layer, "kv_head",
-                              r->m->stores > 1 ? json_integer(store % r->m->stores) : json_null(), "dense",
-                              layer < r->m->dense_layers, "hits", (json_int_t)c.hits, "misses", (json_int_t)c.misses,
-                              "fetched_bytes", (json_int_t)c.fetched_bytes));
+        json_array_append_new(layers,
+                              json_pack("{s:i, s:o, s:b, s:I, s:I, s:I}", "layer", layer, "kv_head",
+                                        r->m->stores > 1 ? json_integer(store % r->m->stores) : json_null(), "dense",
+                                        layer < r->m->dense_layers, "hits", (json_int_t)c.hits, "misses",
+                                        (json_int_t)c.misses, "fetched_bytes", (json_int_t)c.fetched_bytes));
     }
     return layers;
 }

@@ -30,10 +30,11 @@ static inline void st_metadata(safetensors_writer *w, const char *key, const cha
 }
 
 /* A tensor whose bytes the caller writes to w->data next. */
-static inline void st_tensor(safetensors_writer *w, const char *name, const char *dtype, const int64_t *dims, int n_dims,
-                             size_t n_bytes) {
+static inline void st_tensor(safetensors_writer *w, const char *name, const char *dtype, const int64_t *dims,
+                             int n_dims, size_t n_bytes) {
     char entry[512];
-    int n = snprintf(entry, sizeof entry, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", w->header.n ? "," : "", name, dtype);
+    int n =
+        snprintf(entry, sizeof entry, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", w->header.n ? "," : "", name, dtype);
     for (int i = 0; i < n_dims; i++)
         n += snprintf(entry + n, sizeof entry - (size_t)n, "%s%lld", i ? "," : "", (long long)dims[i]);
     snprintf(entry + n, sizeof entry - (size_t)n, "],\"data_offsets\":[%zu,%zu]}", w->data.n, w->data.n + n_bytes);

@@ -4,6 +4,7 @@
 #include "decoder.h"
 #include "plain_forward.h"
 #include "tiny_model.h"
+#include "watched_rows.h"
 #include "with_cmocka.h"
 
 /* Logits are of size 3 and float32 is good to 1e-4 here, with keys and values rounded to bfloat16 the same way on both
@@ -30,66 +31,6 @@ static const tiny_shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* ---------------------------------------------------------------------------------------------- rows that are watched
- */
-
-/* All rows resident, and a note of every token a step asked for. */
-typedef struct watched {
-    kv base;
-    kv *inner;
-    int32_t tokens[8][MOST_TOKENS + TOP_K], n[8]; /* by layer, in the order asked for */
-    int fails;                                    /* the next call */
-} watched;
-
-static int fails(kv *self) {
-    self->error = "told to";
-    return ((watched *)self)->fails ? -1 : 0;
-}
-
-static int watched_fill(kv *self, int32_t layer, int32_t first, int32_t n, const void *rows) {
-    kv *inner = ((watched *)self)->inner;
-    return fails(self) || inner->fill(inner, layer, first, n, rows);
-}
-
-static int watched_begin(kv *self, int32_t token) {
-    watched *w = (watched *)self;
-    memset(w->n, 0, sizeof w->n);
-    return w->inner->begin(w->inner, token);
-}
-
-static int watched_append(kv *self, int32_t layer, const void *row) {
-    kv *inner = ((watched *)self)->inner;
-    return inner->append(inner, layer, row);
-}
-
-static int watched_select(kv *self, int32_t layer, const int32_t *selection, int32_t n, int32_t *ids_out) {
-    watched *w = (watched *)self;
-    memcpy(w->tokens[layer] + w->n[layer], selection, (size_t)n * sizeof *selection);
-    w->n[layer] += n;
-    return fails(self) ? -1 : w->inner->select(w->inner, layer, selection, n, ids_out);
-}
-
-static void watched_views(kv *self, int32_t layer, hsp_plane_view *planes_out) {
-    kv *inner = ((watched *)self)->inner;
-    inner->views(inner, layer, planes_out);
-}
-
-static void watched_close(kv *self) {
-    kv *inner = ((watched *)self)->inner;
-    inner->close(inner);
-    free(self);
-}
-
-static watched *watch(const model *m) {
-    watched *w = calloc(1, sizeof *w);
-    assert_non_null(w);
-    w->inner = kv_open_resident(m, MOST_TOKENS);
-    assert_non_null(w->inner);
-    w->base = (kv){w->inner->row_bytes, MOST_TOKENS,   "",           NULL, watched_fill, watched_begin, watched_append,
-                   watched_select,      watched_views, watched_close};
-    return w;
-}
-
 /* --------------------------------------------------------------------------------------------------------- one model
  */
 
@@ -105,7 +46,7 @@ static bench bench_open(const tiny_shape *shape, int32_t top_k) {
     bench b = {.m = tiny_model(shape)};
     uint64_t seed = shape->seed * 1000;
     assert_non_null(b.m);
-    b.rows = watch(b.m);
+    b.rows = watch(b.m, MOST_TOKENS);
     b.d = decoder_open(b.m, &b.rows->base, top_k, MOST_TOKENS);
     assert_non_null(b.d);
     b.plain = plain_open(b.m, MOST_TOKENS, b.rows->inner);
@@ -224,8 +165,8 @@ static void steps_equal_a_longer_prefill(void **state) {
     }
 }
 
-/* Tokens of a prompt attend to what they would attend to as steps. A rounding that turns a choice near a tie changes the
- * rows of some tokens after it; a wrong choice of pages would change them all. */
+/* Tokens of a prompt attend to what they would attend to as steps. A rounding that turns a choice near a tie changes
+ * the rows of some tokens after it; a wrong choice of pages would change them all. */
 static void a_sparse_prefill_equals_steps(void **state) {
     (void)state;
     for (int s = 0; s < N_SHAPES; s++) {
@@ -343,10 +284,10 @@ static void failures_of_rows_are_passed_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefill_equals_plain),           cmocka_unit_test(steps_equal_plain),
-        cmocka_unit_test(steps_equal_a_longer_prefill), cmocka_unit_test(a_sparse_prefill_equals_steps),   cmocka_unit_test(top_k_may_exceed_the_context),
-        cmocka_unit_test(the_best_pages_are_chosen),      cmocka_unit_test(a_prefill_can_be_stopped),
-        cmocka_unit_test(failures_of_rows_are_passed_up),
+        cmocka_unit_test(prefill_equals_plain),         cmocka_unit_test(steps_equal_plain),
+        cmocka_unit_test(steps_equal_a_longer_prefill), cmocka_unit_test(a_sparse_prefill_equals_steps),
+        cmocka_unit_test(top_k_may_exceed_the_context), cmocka_unit_test(the_best_pages_are_chosen),
+        cmocka_unit_test(a_prefill_can_be_stopped),     cmocka_unit_test(failures_of_rows_are_passed_up),
     };
     math_set_threads(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

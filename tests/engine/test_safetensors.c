@@ -19,7 +19,8 @@
 
 enum { DATA_BYTES = 32 };
 
-static const uint8_t data[DATA_BYTES] = {0, 0, 128, 63, 0, 0, 0, 64, [22] = 32, 65, 0x80, 0x3f, 0, 0x3c, 0, 0xc0, 0, 0x40};
+static const uint8_t data[DATA_BYTES] = {0,  0,    128,  63, 0,    0, 0,    64, [22] = 32,
+                                         65, 0x80, 0x3f, 0,  0x3c, 0, 0xc0, 0,  0x40};
 
 static gguf_writer good_file(void) {
     return st_file(GOOD, strlen(GOOD), data, DATA_BYTES);
@@ -170,9 +171,9 @@ static void hostile_json(void **state) {
     expect("{\"__metadata__\"", "\"__metadata__\"", "", "header: ");
     expect("}}", "}", "", "header: ");
     expect("}}", "}}}", "", "header: ");
-    expect("\"half\"", "\"ha\xfflf\"", "", "header: ");      /* not UTF-8 */
-    expect("\"half\"", "\"ha\\u0000lf\"", "", "header: ");   /* a name that ends inside */
-    expect("\"half\"", "\"ha\\ud800lf\"", "", "header: ");   /* half a character */
+    expect("\"half\"", "\"ha\xfflf\"", "", "header: ");    /* not UTF-8 */
+    expect("\"half\"", "\"ha\\u0000lf\"", "", "header: "); /* a name that ends inside */
+    expect("\"half\"", "\"ha\\ud800lf\"", "", "header: "); /* half a character */
     expect("\"half\"", "\"wide\"", "", "header: duplicate object key");
     expect("[2,3]", "[2,99999999999999999999]", "", "header: too big integer");
     expect("\"shape\":[2,3]", "\"shape\":[2,3],\"shape\":[2,3]", "", "header: duplicate object key");
@@ -191,7 +192,8 @@ static void hostile_json(void **state) {
 
 static void hostile_tensors(void **state) {
     (void)state;
-    expect("{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", "3", "\"wide\"", "not described by an object");
+    expect("{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}", "3", "\"wide\"",
+           "not described by an object");
     expect("\"dtype\":\"F16\",", "", "\"half\"", "has no dtype");
     expect("\"F16\"", "16", "\"half\"", "has no dtype");
     expect("\"F16\"", "\"I64\"", "\"half\"", "has dtype \"I64\", known are F32, F16 and BF16");

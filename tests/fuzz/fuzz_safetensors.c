@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a safetensors file: refused with a message, or opened with every tensor readable and in its place; then as
- * a model, which is refused with a message or has weights. */
+/* Any bytes as a safetensors file: refused with a message, or opened with every tensor readable and in its place; then
+ * as a model, which is refused with a message or has weights. */
 #include "hisparse_ops.h"
 #include "model_internal.h"
 #include "safetensors.h"
@@ -35,8 +35,8 @@ static void touch_tensor(const safetensors *file, size_t index, const uint8_t *b
 /* The file is not the model's: the bytes stay where they are. */
 static void touch_model(const uint8_t *bytes, size_t n_bytes) {
     char error[512] = "";
-    model *m = model__read_safetensors(safetensors_open_memory(bytes, n_bytes, "FUZZ", NULL, 0), "FUZZ", error,
-                                       sizeof error);
+    model *m =
+        model__read_safetensors(safetensors_open_memory(bytes, n_bytes, "FUZZ", NULL, 0), "FUZZ", error, sizeof error);
     if (m)
         sink += m->output_norm[m->embedding - 1] > 0;
     else
