@@ -25,6 +25,7 @@ typedef struct run_difference {
     int32_t step, vocab_entry; /* first logit that differs */
     float got, want;
     int32_t layer, token; /* first row on the device that is not the row that was written; -1: all rows are right */
+    int32_t kv_head;      /* whose row it is, where KV heads have rows of their own; else 0 */
 } run_difference;
 
 typedef struct run {

@@ -21,7 +21,7 @@ static int same_row(const run *r, int32_t store, int32_t token, int64_t id) {
     return same;
 }
 
-/* The first row on the device, by layer and token, that is not the token's own. */
+/* The first row on the device, by layer, KV head and token, that is not the token's own. */
 static void find_wrong_row(run *r) {
     hsp_cache *cache = kv_cache(r->cached);
     int32_t n_slots = r->options.cache.n_slots, ring_rows = r->options.cache.ring_rows, ring_first, first_id;
@@ -36,8 +36,11 @@ static void find_wrong_row(run *r) {
         for (int32_t t = ring_first < 0 ? 0 : ring_first; t < r->check->length && t < wrong; t++)
             if (!same_row(r, store, t, first_id + n_slots + t % ring_rows))
                 wrong = t;
-        if (wrong != INT32_MAX)
-            r->difference.layer = store / r->m->stores, r->difference.token = wrong;
+        if (wrong == INT32_MAX)
+            continue;
+        r->difference.layer = store / r->m->stores;
+        r->difference.kv_head = store % r->m->stores;
+        r->difference.token = wrong;
     }
     free(tokens);
 }
@@ -51,6 +54,6 @@ void run_compare(run *r, int32_t step_number) {
     if (same == bytes)
         return;
     int32_t entry = (int32_t)(same / sizeof(float));
-    r->difference = (run_difference){1, step_number, entry, r->d->logits[entry], r->check->logits[entry], -1, -1};
+    r->difference = (run_difference){1, step_number, entry, r->d->logits[entry], r->check->logits[entry], -1, -1, 0};
     find_wrong_row(r);
 }

@@ -51,8 +51,19 @@ static double percent(uint64_t part, uint64_t all) {
     return all ? 100.0 * (double)part / (double)all : 0;
 }
 
+/* "3", of a KV head with rows of its own "3.1". */
+static const char *store_name(const run *r, int32_t store, char *text_out, size_t bytes) {
+    int32_t layer = store / r->m->stores;
+    if (r->m->stores > 1)
+        snprintf(text_out, bytes, "%d.%d", layer, store % r->m->stores);
+    else
+        snprintf(text_out, bytes, "%d", layer);
+    return text_out;
+}
+
 static void print_difference(const run *r) {
     const run_difference *x = &r->difference;
+    char name[32];
     if (r->d->step == 0) {
         printf("not verified: stopped before the first step\n");
         return;
@@ -64,20 +75,10 @@ static void print_difference(const run *r) {
     printf("DIFFERS: step %d, logit %d: %.9g with the cache, %.9g all-resident\n", x->step, x->vocab_entry,
            (double)x->got, (double)x->want);
     if (x->layer >= 0)
-        printf("         layer %d, token %d: the row on the device is not the row that was written\n", x->layer,
-               x->token);
+        printf("         layer %s, token %d: the row on the device is not the row that was written\n",
+               store_name(r, x->layer * r->m->stores + x->kv_head, name, sizeof name), x->token);
     else
         printf("         every row on the device is right: the arithmetic differs\n");
-}
-
-/* "3", of a dense layer "3 d", of a KV head with rows of its own "3.1". */
-static const char *store_name(const run *r, int32_t store, char *text_out, size_t bytes) {
-    int32_t layer = store / r->m->stores;
-    if (r->m->stores > 1)
-        snprintf(text_out, bytes, "%3d.%-3d", layer, store % r->m->stores);
-    else
-        snprintf(text_out, bytes, "%5d%s", layer, layer < r->m->dense_layers ? " d" : "  ");
-    return text_out;
 }
 
 static void print_layers(const run *r) {
@@ -86,9 +87,9 @@ static void print_layers(const run *r) {
     for (int32_t store = 0; store < run_stores(r); store++) {
         hsp_counters c;
         hsp_layer_counters(kv_cache(r->cached), store, &c);
-        printf("%-7s %9.2f %12llu %9llu %14llu\n", store_name(r, store, name, sizeof name),
-               percent(c.hits, c.hits + c.misses), (unsigned long long)c.misses, (unsigned long long)c.hits,
-               (unsigned long long)c.fetched_bytes);
+        printf("%5s%s %9.2f %12llu %9llu %14llu\n", store_name(r, store, name, sizeof name),
+               store / r->m->stores < r->m->dense_layers ? " d" : "  ", percent(c.hits, c.hits + c.misses),
+               (unsigned long long)c.misses, (unsigned long long)c.hits, (unsigned long long)c.fetched_bytes);
     }
     if (r->m->dense_layers > 0)
         printf("d: dense, every token in chunks of %d\n", r->options.top_k);
@@ -152,18 +153,21 @@ static json_t *measured_json(double number) {
     return isnan(number) ? json_null() : json_real(number);
 }
 
-/* kv_head is null where all KV heads of a layer share their rows. */
+/* null where all KV heads of a layer share their rows. */
+static json_t *kv_head_json(const run *r, int32_t kv_head) {
+    return r->m->stores > 1 ? json_integer(kv_head) : json_null();
+}
+
 static json_t *layers_json(const run *r) {
     json_t *layers = json_array();
     for (int32_t store = 0; store < run_stores(r); store++) {
         hsp_counters c;
         int32_t layer = store / r->m->stores;
         hsp_layer_counters(kv_cache(r->cached), store, &c);
-        json_array_append_new(layers,
-                              json_pack("{s:i, s:o, s:b, s:I, s:I, s:I}", "layer", layer, "kv_head",
-                                        r->m->stores > 1 ? json_integer(store % r->m->stores) : json_null(), "dense",
-                                        layer < r->m->dense_layers, "hits", (json_int_t)c.hits, "misses",
-                                        (json_int_t)c.misses, "fetched_bytes", (json_int_t)c.fetched_bytes));
+        json_array_append_new(layers, json_pack("{s:i, s:o, s:b, s:I, s:I, s:I}", "layer", layer, "kv_head",
+                                                kv_head_json(r, store % r->m->stores), "dense",
+                                                layer < r->m->dense_layers, "hits", (json_int_t)c.hits, "misses",
+                                                (json_int_t)c.misses, "fetched_bytes", (json_int_t)c.fetched_bytes));
     }
     return layers;
 }
@@ -176,8 +180,8 @@ static json_t *verify_json(const run *r) {
         return json_pack("{s:n, s:i}", "identical", "steps", 0);
     if (!x->found)
         return json_pack("{s:b, s:i}", "identical", 1, "steps", r->d->step);
-    return json_pack("{s:b, s:i, s:i, s:i, s:i}", "identical", 0, "step", x->step, "logit", x->vocab_entry, "layer",
-                     x->layer, "token", x->token);
+    return json_pack("{s:b, s:i, s:i, s:i, s:o, s:i}", "identical", 0, "step", x->step, "logit", x->vocab_entry,
+                     "layer", x->layer, "kv_head", kv_head_json(r, x->kv_head), "token", x->token);
 }
 
 /* Tokens are bytes, and bytes may begin, end or break inside a character; JSON takes only whole ones, so those that are
