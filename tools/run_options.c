@@ -30,7 +30,7 @@ enum {
 
 static const struct argp_option options_table[] = {
     {"model", MODEL, "FILE", 0,
-     "a Llama-architecture GGUF file, or a .safetensors file of one of our small models (required)", 0},
+     "a Llama-architecture GGUF file, or a .safetensors file with a Quest, NSA or DSA model (required)", 0},
     {"prompt-file", PROMPT_FILE, "FILE", 0, "file with the text to go on from (required, or --prompt)", 0},
     {"prompt", PROMPT, "TEXT", 0, "text to go on from (required, or --prompt-file)", 0},
     {"context", CONTEXT, "TOKENS", 0,
