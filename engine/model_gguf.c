@@ -112,9 +112,9 @@ static void set_rope(loader *l) {
         return;
     m->rope_frequency = model__rope_frequency(base, m->head_dim);
     if (!m->rope_frequency)
-        fail(l, "model", "not enough memory for the weights");
+        return (void)fail(l, "model", "not enough memory for the angles");
     float *factor = gguf_find_tensor(m->file, "rope_freqs.weight") ? load(l, "rope_freqs.weight", 1, dims / 2) : NULL;
-    for (int64_t i = 0; factor && !l->failed && i < dims / 2; i++)
+    for (int64_t i = 0; factor && i < dims / 2; i++)
         m->rope_frequency[i] /= factor[i];
     free(factor);
 }
