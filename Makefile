@@ -84,7 +84,7 @@ tsan: deps-clang
 FUZZ_SECONDS := 60
 fuzz: deps-clang
 	cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
-	for t in gguf tokenizer api; do mkdir -p build/fuzz/corpus/$$t && \
+	for t in gguf safetensors tokenizer api; do mkdir -p build/fuzz/corpus/$$t && \
 	  build/fuzz/bin/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -timeout=20 -print_final_stats=1 build/fuzz/corpus/$$t tests/fuzz/corpus/$$t || exit 1; done
 
 # Lines of src/ that the tests reach; ops, engine and tools are not counted.

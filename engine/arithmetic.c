@@ -18,6 +18,10 @@ void math_project(const float *weights, int32_t outputs, int32_t inputs, const f
                     outputs);
 }
 
+void math_project_back(const float *weights, int32_t inputs, int32_t outputs, const float *x, float *y) {
+    cblas_sgemv(CblasRowMajor, CblasTrans, inputs, outputs, 1, weights, outputs, x, 1, 0, y, 1);
+}
+
 void math_rms_norm(const float *x, const float *weight, int32_t size, int32_t n, float epsilon, float *y) {
 #pragma omp parallel for if (n > 16)
     for (int32_t t = 0; t < n; t++) {
@@ -31,15 +35,33 @@ void math_rms_norm(const float *x, const float *weight, int32_t size, int32_t n,
     }
 }
 
-void math_rope(float *x, int32_t heads, int32_t head_dim, int32_t n, int32_t first, const float *frequency) {
+void math_layer_norm(float *x, const float *weight, const float *bias, int32_t size, int32_t n, float epsilon) {
+#pragma omp parallel for if (n > 16)
+    for (int32_t t = 0; t < n; t++) {
+        float *row = x + (int64_t)t * size;
+        double sum = 0, squares = 0;
+        for (int32_t i = 0; i < size; i++)
+            sum += (double)row[i];
+        double mean = sum / size;
+        for (int32_t i = 0; i < size; i++)
+            squares += ((double)row[i] - mean) * ((double)row[i] - mean);
+        double scale = 1 / sqrt(squares / size + (double)epsilon);
+        for (int32_t i = 0; i < size; i++)
+            row[i] = (float)(((double)row[i] - mean) * scale) * weight[i] + bias[i];
+    }
+}
+
+void math_rope(const math_rotation *r, float *x, int32_t n, int32_t first) {
+    int32_t step = r->halves ? 1 : 2, apart = r->halves ? r->dims / 2 : 1;
 #pragma omp parallel for if (n > 16)
     for (int32_t t = 0; t < n; t++)
-        for (int32_t i = 0; i < head_dim / 2; i++) {
-            float angle = (float)(first + t) * frequency[i], cosine = cosf(angle), sine = sinf(angle);
-            for (int32_t h = 0; h < heads; h++) {
-                float *pair = x + ((int64_t)t * heads + h) * head_dim + 2 * i, a = pair[0], b = pair[1];
-                pair[0] = a * cosine - b * sine;
-                pair[1] = a * sine + b * cosine;
+        for (int32_t i = 0; i < r->dims / 2; i++) {
+            float angle = (float)(first + t) * r->frequency[i], cosine = cosf(angle), sine = sinf(angle);
+            for (int32_t h = 0; h < r->heads; h++) {
+                float *one = x + ((int64_t)t * r->heads + h) * r->head_dim + step * i, *other = one + apart;
+                float a = *one, b = *other;
+                *one = a * cosine - b * sine;
+                *other = a * sine + b * cosine;
             }
         }
 }

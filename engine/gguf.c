@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening and closing a GGUF file: mapping it, checking its header, then its metadata and its tensor table. */
+/* Opening and closing a GGUF file: checking its header, then its metadata and its tensor table. */
 #include "gguf_internal.h"
+#include "mapped_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const uint32_t supported_version = 3;
 
@@ -59,41 +55,11 @@ gguf *gguf_open_memory(const void *bytes, size_t n_bytes, const char *name, char
     return open_bytes(&cursor, 0);
 }
 
-/* Of a file that cannot be read at all: no offset says more. */
-static int fail_whole(const gguf_cursor *cursor, const char *what, const char *why) {
-    if (cursor->error && cursor->error_bytes > 0)
-        snprintf(cursor->error, cursor->error_bytes, "%s: %s%s", cursor->name, what, why);
-    return -1;
-}
-
-/* Map a regular file whole; its bytes and size go to the cursor. */
-static int map_file(int fd, gguf_cursor *cursor) {
-    struct stat status;
-    if (fstat(fd, &status) != 0)
-        return fail_whole(cursor, "cannot be examined: ", strerror(errno));
-    if (!S_ISREG(status.st_mode))
-        return fail_whole(cursor, "not a regular file", "");
-    if (status.st_size == 0)
-        return fail_whole(cursor, "the file is empty", "");
-    void *bytes = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED)
-        return fail_whole(cursor, "cannot be mapped: ", strerror(errno));
-    cursor->bytes = bytes;
-    cursor->n_bytes = (uint64_t)status.st_size;
-    return 0;
-}
-
 gguf *gguf_open(const char *path, char *error, size_t error_bytes) {
     gguf_cursor cursor = {.name = path, .error = error, .error_bytes = error_bytes};
-    /* Not blocking: a pipe in place of the file is then refused like any other special file, not waited for. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) {
-        fail_whole(&cursor, "cannot be opened: ", strerror(errno));
+    if (mapped_file_open(path, &cursor.bytes, &cursor.n_bytes, error, error_bytes))
         return NULL;
-    }
-    int failed = map_file(fd, &cursor);
-    close(fd);
-    return failed ? NULL : open_bytes(&cursor, 1);
+    return open_bytes(&cursor, 1);
 }
 
 void gguf_close(gguf *file) {

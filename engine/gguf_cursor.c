@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bounds-checked steps over the bytes of a file, and the one place where its errors are worded. */
 #include "gguf_internal.h"
+#include "mapped_file.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,18 +15,11 @@ int gguf__fail(const gguf_cursor *cursor, uint64_t offset, const char *format, .
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    if (cursor->error && cursor->error_bytes > 0)
-        snprintf(cursor->error, cursor->error_bytes, "%s: offset %" PRIu64 ": %s", cursor->name, offset, reason);
-    return -1;
+    return mapped_file_fail(cursor->name, offset, cursor->error, cursor->error_bytes, "%s", reason);
 }
 
-/* Names come from the file and go to terminals: control bytes must not. */
 const char *gguf__printable(gguf_string string, char *text_out, size_t text_bytes) {
-    size_t n = string.length < text_bytes - 1 ? string.length : text_bytes - 1;
-    for (size_t i = 0; i < n; i++)
-        text_out[i] = string.bytes[i] >= 0x20 && string.bytes[i] < 0x7f ? string.bytes[i] : '?';
-    text_out[n] = 0;
-    return text_out;
+    return mapped_file_printable(string.bytes, string.length, text_out, text_bytes);
 }
 
 uint16_t gguf__u16(const uint8_t *bytes) {

@@ -2,10 +2,12 @@
 #include "kv.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 typedef struct cached {
     kv base;
+    const model *m;
     hsp_cache *cache;
     int32_t request;
 } cached;
@@ -23,14 +25,19 @@ static int checked(cached *c, int status) {
 }
 
 static hsp_row_source source_of(const cached *c, const void *rows) {
-    size_t stride = (size_t)c->base.row_bytes;
-    return (hsp_row_source){{rows, (const char *)rows + stride / 2}, {stride, stride}};
+    hsp_row_source source = {{NULL}, {0}};
+    const char *plane = rows;
+    for (int32_t p = 0; p < c->m->n_planes; plane += c->m->plane_bytes[p++]) {
+        source.plane[p] = plane;
+        source.stride[p] = (size_t)c->base.row_bytes;
+    }
+    return source;
 }
 
-static int fill(kv *self, int32_t layer, int32_t first, int32_t n, const void *rows) {
+static int fill(kv *self, int32_t store, int32_t first, int32_t n, const void *rows) {
     cached *c = (cached *)self;
     hsp_row_source source = source_of(c, rows);
-    return checked(c, hsp_fill(c->cache, c->request, layer, first, n, &source, NULL));
+    return checked(c, hsp_fill(c->cache, c->request, store, first, n, &source, NULL));
 }
 
 static int begin(kv *self, int32_t token) {
@@ -39,26 +46,25 @@ static int begin(kv *self, int32_t token) {
     return checked(c, hsp_step_begin(c->cache, &c->request, NULL, 1, NULL));
 }
 
-static int append(kv *self, int32_t layer, const void *row) {
+static int append(kv *self, int32_t store, const void *row) {
     cached *c = (cached *)self;
     hsp_row_source source = source_of(c, row);
-    return checked(c, hsp_append(c->cache, layer, &source, 1, NULL));
+    return checked(c, hsp_append(c->cache, store, &source, 1, NULL));
 }
 
-static int select_rows(kv *self, int32_t layer, const int32_t *selection, int32_t n, int32_t *ids_out) {
+static int select_rows(kv *self, int32_t store, const int32_t *selection, int32_t n, int32_t *ids_out) {
     cached *c = (cached *)self;
     double start = now();
-    int status = hsp_swap_in(c->cache, layer, selection, 1, n, ids_out, NULL);
-    c->base.select_seconds[layer] += now() - start;
+    int status = hsp_swap_in(c->cache, store, selection, 1, n, ids_out, NULL);
+    c->base.select_seconds[store] += now() - start;
     return checked(c, status);
 }
 
-static void views(kv *self, int32_t layer, hsp_plane_view *keys_out, hsp_plane_view *values_out) {
+static void views(kv *self, int32_t store, hsp_plane_view *planes_out) {
     cached *c = (cached *)self;
     hsp_rows_view view = {.struct_size = sizeof view};
-    hsp_rows(c->cache, layer, &view);
-    *keys_out = view.plane[0];
-    *values_out = view.plane[1];
+    hsp_rows(c->cache, store, &view);
+    memcpy(planes_out, view.plane, (size_t)view.n_planes * sizeof *planes_out);
 }
 
 static void close_cache(kv *self) {
@@ -70,20 +76,35 @@ static void close_cache(kv *self) {
     free(c);
 }
 
-kv *kv_open_cache(const model *m, hsp_config *config, int32_t max_tokens) {
-    cached *c = calloc(1, sizeof *c);
-    int32_t plane = m->n_kv_heads * m->head_dim * 2;
-    if (!c)
-        return NULL;
-    config->n_layers = m->n_layers;
-    config->n_planes = 2;
-    config->plane_bytes[0] = config->plane_bytes[1] = plane;
+static void set_shape(const model *m, hsp_config *config, int32_t max_tokens) {
+    config->n_layers = m->n_layers * m->stores;
+    config->n_planes = m->n_planes;
+    memcpy(config->plane_bytes, m->plane_bytes, sizeof m->plane_bytes);
     config->max_requests = config->max_batch = config->max_queries = 1;
     config->max_context = max_tokens;
     config->host_tokens = max_tokens;
-    c->base =
-        (kv){plane * 2,   config->max_k, "",         calloc((size_t)m->n_layers, sizeof(double)), fill, begin, append,
-             select_rows, views,         close_cache};
+    if (config->max_k < m->window) /* 0 where there is none */
+        config->max_k = m->window;
+    if (config->ring_rows < m->window)
+        config->ring_rows = m->window;
+}
+
+kv *kv_open_cache(const model *m, hsp_config *config, int32_t max_tokens) {
+    cached *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    set_shape(m, config, max_tokens);
+    c->m = m;
+    c->base = (kv){m->plane_bytes[0] + m->plane_bytes[1],
+                   config->max_k,
+                   "",
+                   calloc((size_t)config->n_layers, sizeof(double)),
+                   fill,
+                   begin,
+                   append,
+                   select_rows,
+                   views,
+                   close_cache};
     if (c->base.select_seconds && hsp_open(config, &c->cache) == HSP_OK &&
         hsp_admit(c->cache, max_tokens, &c->request) == HSP_OK)
         return &c->base;

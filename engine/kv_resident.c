@@ -6,17 +6,18 @@
 
 typedef struct resident {
     kv base;
-    char *rows; /* [layer][max_tokens][row_bytes] */
+    const model *m;
+    char *rows; /* [store][max_tokens][row_bytes] */
     int32_t max_tokens, token;
 } resident;
 
-static char *row_of(const resident *r, int32_t layer, int32_t token) {
-    return r->rows + ((size_t)layer * (size_t)r->max_tokens + (size_t)token) * (size_t)r->base.row_bytes;
+static char *row_of(const resident *r, int32_t store, int32_t token) {
+    return r->rows + ((size_t)store * (size_t)r->max_tokens + (size_t)token) * (size_t)r->base.row_bytes;
 }
 
-static int fill(kv *self, int32_t layer, int32_t first, int32_t n, const void *rows) {
+static int fill(kv *self, int32_t store, int32_t first, int32_t n, const void *rows) {
     resident *r = (resident *)self;
-    memcpy(row_of(r, layer, first), rows, (size_t)n * (size_t)r->base.row_bytes);
+    memcpy(row_of(r, store, first), rows, (size_t)n * (size_t)r->base.row_bytes);
     return 0;
 }
 
@@ -25,25 +26,25 @@ static int begin(kv *self, int32_t token) {
     return 0;
 }
 
-static int append(kv *self, int32_t layer, const void *row) {
+static int append(kv *self, int32_t store, const void *row) {
     resident *r = (resident *)self;
-    memcpy(row_of(r, layer, r->token), row, (size_t)r->base.row_bytes);
+    memcpy(row_of(r, store, r->token), row, (size_t)r->base.row_bytes);
     return 0;
 }
 
 /* Every token lies at its own place. */
-static int select_rows(kv *self, int32_t layer, const int32_t *selection, int32_t n, int32_t *ids_out) {
-    (void)self, (void)layer;
+static int select_rows(kv *self, int32_t store, const int32_t *selection, int32_t n, int32_t *ids_out) {
+    (void)self, (void)store;
     memcpy(ids_out, selection, (size_t)n * sizeof *ids_out);
     return 0;
 }
 
-static void views(kv *self, int32_t layer, hsp_plane_view *keys_out, hsp_plane_view *values_out) {
+static void views(kv *self, int32_t store, hsp_plane_view *planes_out) {
     resident *r = (resident *)self;
     size_t row = (size_t)r->base.row_bytes;
-    *keys_out = (hsp_plane_view){row_of(r, layer, 0), row / 2, row, row, 1, 0};
-    *values_out = *keys_out;
-    values_out->base = (char *)keys_out->base + row / 2;
+    char *plane = row_of(r, store, 0);
+    for (int32_t p = 0; p < r->m->n_planes; plane += r->m->plane_bytes[p++])
+        planes_out[p] = (hsp_plane_view){plane, (size_t)r->m->plane_bytes[p], row, row, 1, 0};
 }
 
 static void close_resident(kv *self) {
@@ -56,10 +57,19 @@ kv *kv_open_resident(const model *m, int32_t max_tokens) {
     resident *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
-    r->base = (kv){
-        m->n_kv_heads * m->head_dim * 4, max_tokens, "", NULL, fill, begin, append, select_rows, views, close_resident};
+    r->base = (kv){m->plane_bytes[0] + m->plane_bytes[1],
+                   max_tokens,
+                   "",
+                   NULL,
+                   fill,
+                   begin,
+                   append,
+                   select_rows,
+                   views,
+                   close_resident};
+    r->m = m;
     r->max_tokens = max_tokens;
-    r->rows = calloc((size_t)m->n_layers * (size_t)max_tokens, (size_t)r->base.row_bytes);
+    r->rows = calloc((size_t)m->n_layers * (size_t)m->stores * (size_t)max_tokens, (size_t)r->base.row_bytes);
     if (!r->rows) {
         close_resident(&r->base);
         return NULL;
@@ -67,6 +77,6 @@ kv *kv_open_resident(const model *m, int32_t max_tokens) {
     return &r->base;
 }
 
-const void *kv_resident_row(const kv *self, int32_t layer, int32_t token) {
-    return row_of((const resident *)self, layer, token);
+const void *kv_resident_row(const kv *self, int32_t store, int32_t token) {
+    return row_of((const resident *)self, store, token);
 }

@@ -1,177 +1,144 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The prompt, layer by layer: all of its tokens side by side through the matrix products, every token attending to all
- * before it. Keys and values are rounded to bfloat16 first, as they will be read later. */
+/* The prompt, layer by layer: all of its tokens side by side through the matrix products, then every token attends on
+ * its own, as in a step, while the rows of the layer are still in the last-level cache. */
 #include "decoder.h"
-
-#include "arithmetic.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUERIES_AT_ONCE = 256 }; /* between looks at the progress function */
+enum { TOKENS_AT_ONCE = 256 }; /* between looks at the progress function */
+
+/* The rows of one layer of the prompt, every token at its own place. */
+typedef struct prompt_rows {
+    kv base;
+    const model *m;
+    const activations *x;
+} prompt_rows;
 
 typedef struct batch {
-    const model *m;
-    int32_t n, row_bytes;
-    float *x, *normed, *query, *key, *value, *attended, *gate, *up; /* [n][...] */
-    char *rows;                                                     /* [n][row_bytes] */
-    int32_t *all;                                                   /* 0, 1, 2, ... */
-    char *scratch;                                                  /* [threads][scratch_bytes] */
-    size_t scratch_bytes;
+    const attend *a;
+    decoder *const *ds;
+    int n_decoders, n_workers;
+    activations x;
+    attend_worker *workers; /* of the threads */
+    prompt_rows rows;
     prefill_progress progress;
     void *context;
+    const char *error;
 } batch;
 
-static void *grab(size_t count, size_t size) {
-    void *memory = NULL;
-    return posix_memalign(&memory, 64, count * size + 64) == 0 ? memory : NULL;
-}
-
-static int allocate(batch *b, const decoder *d) {
-    const model *m = b->m;
-    size_t n = (size_t)b->n, q = (size_t)m->n_heads * (size_t)m->head_dim;
-    size_t kv_dim = (size_t)m->n_kv_heads * (size_t)m->head_dim;
-    size_t wide = q > (size_t)m->embedding ? q : (size_t)m->embedding;
-    if (hsp_gqa_scratch(&d->attention, b->n, &b->scratch_bytes) != HSP_OK)
-        return -1;
-    b->scratch_bytes = (b->scratch_bytes + 63) / 64 * 64;
-    void *parts[] = {b->x = grab(n * (size_t)m->embedding, sizeof(float)),
-                     b->normed = grab(n * wide, sizeof(float)),
-                     b->query = grab(n * q, sizeof(float)),
-                     b->key = grab(n * kv_dim, sizeof(float)),
-                     b->value = grab(n * kv_dim, sizeof(float)),
-                     b->attended = grab(n * q, sizeof(float)),
-                     b->gate = grab(n * (size_t)m->ffn, sizeof(float)),
-                     b->up = grab(n * (size_t)m->ffn, sizeof(float)),
-                     b->rows = grab(n, (size_t)b->row_bytes),
-                     b->all = grab(n, sizeof(int32_t)),
-                     b->scratch = grab((size_t)omp_get_max_threads(), b->scratch_bytes)};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (!parts[i])
-            return -1;
+static int select_rows(kv *self, int32_t store, const int32_t *selection, int32_t n, int32_t *ids_out) {
+    (void)self, (void)store;
+    memcpy(ids_out, selection, (size_t)n * sizeof *ids_out);
     return 0;
 }
 
+static char *rows_of(const model *m, const activations *x, int32_t store) {
+    size_t row_bytes = (size_t)m->plane_bytes[0] + (size_t)m->plane_bytes[1];
+    return x->rows + (size_t)(store % m->stores) * (size_t)x->n * row_bytes;
+}
+
+static void views(kv *self, int32_t store, hsp_plane_view *planes_out) {
+    const prompt_rows *r = (const prompt_rows *)self;
+    size_t row_bytes = (size_t)r->base.row_bytes;
+    char *plane = rows_of(r->m, r->x, store);
+    for (int32_t p = 0; p < r->m->n_planes; plane += r->m->plane_bytes[p++])
+        planes_out[p] = (hsp_plane_view){plane, (size_t)r->m->plane_bytes[p], row_bytes, row_bytes, 1, 0};
+}
+
+static int allocate(batch *b, int32_t n) {
+    const model *m = b->a->m;
+    b->rows = (prompt_rows){
+        {.row_bytes = m->plane_bytes[0] + m->plane_bytes[1], .most_rows = n, .select = select_rows, .views = views},
+        m,
+        &b->x};
+    b->n_workers = omp_get_max_threads();
+    b->workers = calloc((size_t)b->n_workers, sizeof *b->workers);
+    int failed = !b->workers || activations_open(b->a, n, &b->x) != 0;
+    for (int i = 0; !failed && i < b->n_workers; i++)
+        failed = attend_worker_open(b->a, &b->workers[i]) != 0;
+    return failed ? -1 : 0;
+}
+
 static void release(batch *b) {
-    void *parts[] = {b->x,    b->normed, b->query, b->key, b->value,  b->attended,
-                     b->gate, b->up,     b->rows,  b->all, b->scratch};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        free(parts[i]);
+    for (int i = 0; b->workers && i < b->n_workers; i++)
+        attend_worker_close(&b->workers[i]);
+    free(b->workers);
+    activations_close(&b->x);
 }
 
-static void pack_rows(const batch *b) {
-    size_t kv_dim = (size_t)b->m->n_kv_heads * (size_t)b->m->head_dim;
-#pragma omp parallel for
-    for (int32_t t = 0; t < b->n; t++) {
-        char *row = b->rows + (size_t)t * (size_t)b->row_bytes;
-        hsp_pack(HSP_BF16, b->key + (size_t)t * kv_dim, kv_dim, row);
-        hsp_pack(HSP_BF16, b->value + (size_t)t * kv_dim, kv_dim, row + b->row_bytes / 2);
-    }
-}
-
-static void attend_to_prefix(const batch *b, const decoder *d, int32_t token) {
-    size_t q = (size_t)b->m->n_heads * (size_t)b->m->head_dim, row = (size_t)b->row_bytes;
-    hsp_plane_view keys = {b->rows, row / 2, row, row, 1, 0}, values = keys;
-    void *scratch = b->scratch + (size_t)omp_get_thread_num() * b->scratch_bytes;
-    values.base = b->rows + row / 2;
-    hsp_gqa_tiles(&d->attention, &keys, &values, b->query + (size_t)token * q, b->all, token + 1, 0, scratch);
-    hsp_gqa_combine(&d->attention, scratch, (token + HSP_ATTENTION_TILE) / HSP_ATTENTION_TILE, NULL,
-                    b->attended + (size_t)token * q, NULL);
-}
-
-/* Share of a prefill that is done after `tokens` tokens of the attention of `layer`; attention grows with the prefix.
- */
+/* Share of a prefill that is done after `tokens` tokens of the attention of `layer`; what grows with the prefix is most
+ * of it. */
 static double share_done(const batch *b, int32_t layer, int32_t tokens) {
-    double part = (double)tokens / b->n;
-    return (layer + part * part) / b->m->n_layers;
+    double part = (double)tokens / b->x.n;
+    return (layer + part * part) / b->a->m->n_layers;
 }
 
-static int attend(const batch *b, const decoder *d, int32_t layer) {
-    for (int32_t first = 0; first < b->n; first += QUERIES_AT_ONCE) {
-        int32_t end = b->n - first < QUERIES_AT_ONCE ? b->n : first + QUERIES_AT_ONCE;
+static void *state_of(const decoder *d, int32_t layer) {
+    return d->state + (size_t)layer * d->attention.sizes.state;
+}
+
+/* Nothing can fail: the rows are at hand. */
+static int attend_layer(batch *b, int32_t layer) {
+    const attend_place place = {layer, state_of(b->ds[0], layer), &b->rows.base};
+    for (int32_t first = 0; first < b->x.n; first += TOKENS_AT_ONCE) {
+        int32_t end = b->x.n - first < TOKENS_AT_ONCE ? b->x.n : first + TOKENS_AT_ONCE;
 #pragma omp parallel for schedule(dynamic, 4)
         for (int32_t t = first; t < end; t++)
-            attend_to_prefix(b, d, t);
+            b->a->kind->token(b->a, &place, &b->x, t, &b->workers[omp_get_thread_num()]);
         if (b->progress && b->progress(b->context, share_done(b, layer, end)))
             return 1;
     }
     return 0;
 }
 
-static int keep_rows(const batch *b, decoder *const *ds, int n_decoders, int32_t layer, const char **error_out) {
-    for (int i = 0; i < n_decoders; i++) {
-        decoder *d = ds[i];
-        hsp_quest_update(&d->quest, d->page_stats + (size_t)layer * d->page_stats_bytes, b->rows, (size_t)b->row_bytes,
-                         0, b->n);
-        if (d->rows->fill(d->rows, layer, 0, b->n, b->rows) != 0) {
-            *error_out = d->rows->error;
-            return -1;
-        }
+static int keep_layer(batch *b, int32_t layer) {
+    const model *m = b->a->m;
+    for (int i = 0; i < b->n_decoders; i++) {
+        kv *rows = b->ds[i]->rows;
+        b->a->kind->keep(b->a, &m->layer[layer], state_of(b->ds[i], layer), &b->x);
+        for (int32_t s = 0; s < m->stores; s++)
+            if (rows->fill(rows, layer * m->stores + s, 0, b->x.n, rows_of(m, &b->x, s)) != 0) {
+                b->error = rows->error;
+                return -1;
+            }
     }
     return 0;
 }
 
-static void project_in(const batch *b, const model_layer *w) {
-    const model *m = b->m;
-    int32_t q = m->n_heads * m->head_dim, kv_dim = m->n_kv_heads * m->head_dim;
-    math_rms_norm(b->x, w->attention_norm, m->embedding, b->n, m->norm_epsilon, b->normed);
-    math_project(w->query, q, m->embedding, b->normed, b->n, b->query);
-    math_project(w->key, kv_dim, m->embedding, b->normed, b->n, b->key);
-    math_project(w->value, kv_dim, m->embedding, b->normed, b->n, b->value);
-    math_rope(b->query, m->n_heads, m->head_dim, b->n, 0, m->rope_frequency);
-    math_rope(b->key, m->n_kv_heads, m->head_dim, b->n, 0, m->rope_frequency);
-}
-
-static void project_out(const batch *b, const model_layer *w) {
-    const model *m = b->m;
-    int64_t numbers = (int64_t)b->n * m->embedding;
-    math_project(w->output, m->embedding, m->n_heads * m->head_dim, b->attended, b->n, b->normed);
-    math_add(b->x, b->normed, numbers);
-    math_rms_norm(b->x, w->ffn_norm, m->embedding, b->n, m->norm_epsilon, b->normed);
-    math_project(w->gate, m->ffn, m->embedding, b->normed, b->n, b->gate);
-    math_project(w->up, m->ffn, m->embedding, b->normed, b->n, b->up);
-    math_swiglu(b->gate, b->up, (int64_t)b->n * m->ffn);
-    math_project(w->down, m->embedding, m->ffn, b->gate, b->n, b->normed);
-    math_add(b->x, b->normed, numbers);
-}
-
-static int run_layers(batch *b, decoder *const *ds, int n_decoders, const char **error_out) {
-    for (int32_t layer = 0; layer < b->m->n_layers; layer++) {
-        project_in(b, &b->m->layer[layer]);
-        pack_rows(b);
-        if (keep_rows(b, ds, n_decoders, layer, error_out) != 0)
+static int run_layers(batch *b) {
+    for (int32_t layer = 0; layer < b->a->m->n_layers; layer++) {
+        layer_begin(b->a, layer, &b->x);
+        if (keep_layer(b, layer) != 0)
             return -1;
-        if (attend(b, ds[0], layer) != 0)
+        if (attend_layer(b, layer) != 0)
             return 1;
-        project_out(b, &b->m->layer[layer]);
+        layer_end(b->a, layer, &b->x);
     }
     return 0;
-}
-
-static void finish(const batch *b, decoder *d) {
-    const model *m = b->m;
-    math_rms_norm(b->x + (size_t)(b->n - 1) * (size_t)m->embedding, m->output_norm, m->embedding, 1, m->norm_epsilon,
-                  d->normed);
-    math_project(m->output, m->vocab, m->embedding, d->normed, 1, d->logits);
-    d->length = b->n;
 }
 
 int decoder_prefill(decoder *const *ds, int n_decoders, const int32_t *tokens, int32_t n, prefill_progress progress,
                     void *context, const char **error_out) {
-    batch b = {.m = ds[0]->m, .n = n, .row_bytes = ds[0]->rows->row_bytes, .progress = progress, .context = context};
-    size_t e = (size_t)b.m->embedding;
+    batch b = {.a = &ds[0]->attention,
+               .ds = ds,
+               .n_decoders = n_decoders,
+               .progress = progress,
+               .context = context,
+               .error = "not enough memory for the activations of the prompt"};
+    size_t e = (size_t)ds[0]->m->embedding;
     int result = -1;
-    *error_out = "not enough memory for the activations of the prompt";
-    if (allocate(&b, ds[0]) == 0) {
-        for (int32_t t = 0; t < n; t++) {
-            b.all[t] = t;
-            memcpy(b.x + (size_t)t * e, b.m->token_embedding + (size_t)tokens[t] * e, e * sizeof(float));
-        }
-        result = run_layers(&b, ds, n_decoders, error_out);
+    if (allocate(&b, n) == 0) {
+        for (int32_t t = 0; t < n; t++)
+            memcpy(b.x.x + (size_t)t * e, ds[0]->m->token_embedding + (size_t)tokens[t] * e, e * sizeof(float));
+        result = run_layers(&b);
     }
-    for (int i = 0; result == 0 && i < n_decoders; i++)
-        finish(&b, ds[i]);
+    for (int i = 0; result == 0 && i < n_decoders; i++) {
+        decoder__finish(ds[i], b.x.x + (size_t)(n - 1) * e);
+        ds[i]->length = n;
+    }
     release(&b);
+    *error_out = b.error;
     return result;
 }

@@ -119,6 +119,16 @@ tokenizer *tokenizer_open(const gguf *file, char *error, size_t error_bytes) {
     return tok;
 }
 
+tokenizer *tokenizer_open_bytes(void) {
+    tokenizer *tok = calloc(1, sizeof *tok);
+    if (tok) {
+        tok->is_bytes = 1;
+        tok->n_tokens = 256;
+        tok->bos = tok->eos = tok->unknown = -1;
+    }
+    return tok;
+}
+
 void tokenizer_close(tokenizer *tok) {
     if (!tok)
         return;
@@ -174,6 +184,10 @@ int64_t tokenizer_encode(const tokenizer *tok, const char *text, size_t n_bytes,
     id_sink sink = {.ids = ids_out, .max_ids = max_ids};
     merger scratch = {0};
     int failed = 0, add_prefix = 1;
+    for (size_t i = 0; tok->is_bytes && i < n_bytes; i++)
+        tokenizer__put(&sink, (uint8_t)text[i]);
+    if (tok->is_bytes)
+        return sink.n;
     while (n_bytes > 0 && !failed) {
         int32_t special;
         size_t plain = find_special(tok, text, n_bytes, parse_special, &special);
@@ -208,6 +222,10 @@ int64_t tokenizer_decode(const tokenizer *tok, int32_t id, char *bytes_out, size
     byte_sink sink = {.bytes = bytes_out, .max_bytes = max_bytes};
     if (id < 0 || id >= tok->n_tokens)
         return -1;
+    if (tok->is_bytes) {
+        put_byte(&sink, (char)id);
+        return 1;
+    }
     if (tok->types[id] == TOKEN_CONTROL || tok->types[id] == TOKEN_UNKNOWN)
         return 0;
     gguf_string text = tok->texts[id];

@@ -10,6 +10,8 @@ typedef struct tokenizer tokenizer;
 
 /* The tokenizer of `file`, which must outlive it. NULL on failure, with the reason in `error`. */
 tokenizer *tokenizer_open(const gguf *file, char *error, size_t error_bytes);
+/* One without a file: 256 tokens, the bytes themselves, none of them special. NULL when out of memory. */
+tokenizer *tokenizer_open_bytes(void);
 void tokenizer_close(tokenizer *tok);
 
 int32_t tokenizer_vocab_size(const tokenizer *tok);

@@ -20,6 +20,7 @@ enum token_type {
 
 struct tokenizer {
     const gguf *file;
+    int is_bytes;              /* ids are bytes, and nothing below but n_tokens, bos, eos and unknown is set */
     const pretokenizer *rules; /* NULL: SentencePiece */
     int32_t n_tokens;
     int32_t bos, eos, unknown; /* -1: none */

@@ -10,7 +10,9 @@
 
 typedef struct run_options {
     const char *model, *prompt, *prompt_file, *metrics_file;
-    int32_t top_k, max_tokens, context, threads;
+    const char *selector; /* NULL: the model's */
+    int32_t top_k;        /* 0 until the model is known, where none was given */
+    int32_t max_tokens, context, threads;
     int verify, json, ignore_eos;
     double temperature;
     uint64_t seed;
@@ -23,6 +25,7 @@ typedef struct run_difference {
     int32_t step, vocab_entry; /* first logit that differs */
     float got, want;
     int32_t layer, token; /* first row on the device that is not the row that was written; -1: all rows are right */
+    int32_t kv_head;      /* whose row it is, where KV heads have rows of their own; else 0 */
 } run_difference;
 
 typedef struct run {
@@ -44,7 +47,13 @@ typedef struct run {
 
 double run_now(void);
 
-/* Seconds spent in swap-in so far, in layers from .. to - 1. */
+/* The model_kind that attends by what a selector of this name chooses, -1 for none. */
+int run_selector(const char *name);
+
+/* Layers of rows of the whole model. */
+int32_t run_stores(const run *r);
+
+/* Seconds spent in swap-in so far, in stores from .. to - 1. */
 double run_swap_seconds(const run *r, int32_t from, int32_t to);
 
 /* Parse; returns 0, or an exit code after the message. */

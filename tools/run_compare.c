@@ -11,31 +11,36 @@ static const char *row_at(const hsp_plane_view *v, int64_t id) {
 }
 
 /* Is the row with this id in the cache what was written for the token? */
-static int same_row(const run *r, int32_t layer, int32_t token, int64_t id) {
-    hsp_plane_view keys, values;
-    const char *want = kv_resident_row(r->resident, layer, token);
-    size_t half = (size_t)r->resident->row_bytes / 2;
-    r->cached->views(r->cached, layer, &keys, &values);
-    return memcmp(row_at(&keys, id), want, half) == 0 && memcmp(row_at(&values, id), want + half, half) == 0;
+static int same_row(const run *r, int32_t store, int32_t token, int64_t id) {
+    hsp_plane_view planes[HSP_MAX_PLANES];
+    const char *want = kv_resident_row(r->resident, store, token);
+    int same = 1;
+    r->cached->views(r->cached, store, planes);
+    for (int32_t p = 0; p < r->m->n_planes; want += r->m->plane_bytes[p++])
+        same &= memcmp(row_at(&planes[p], id), want, (size_t)r->m->plane_bytes[p]) == 0;
+    return same;
 }
 
-/* The first row on the device, by layer and token, that is not the token's own. */
+/* The first row on the device, by layer, KV head and token, that is not the token's own. */
 static void find_wrong_row(run *r) {
     hsp_cache *cache = kv_cache(r->cached);
     int32_t n_slots = r->options.cache.n_slots, ring_rows = r->options.cache.ring_rows, ring_first, first_id;
     int32_t *tokens = malloc((size_t)n_slots * sizeof *tokens);
     r->difference.layer = r->difference.token = -1;
-    for (int32_t layer = 0; tokens && layer < r->m->n_layers && r->difference.layer < 0; layer++) {
-        hsp_resident(cache, kv_request(r->cached), layer, tokens, NULL, &ring_first, &first_id);
+    for (int32_t store = 0; tokens && store < r->m->n_layers * r->m->stores && r->difference.layer < 0; store++) {
+        hsp_resident(cache, kv_request(r->cached), store, tokens, NULL, &ring_first, &first_id);
         int32_t wrong = INT32_MAX;
         for (int32_t s = 0; s < n_slots; s++)
-            if (tokens[s] >= 0 && tokens[s] < wrong && !same_row(r, layer, tokens[s], first_id + s))
+            if (tokens[s] >= 0 && tokens[s] < wrong && !same_row(r, store, tokens[s], first_id + s))
                 wrong = tokens[s];
         for (int32_t t = ring_first < 0 ? 0 : ring_first; t < r->check->length && t < wrong; t++)
-            if (!same_row(r, layer, t, first_id + n_slots + t % ring_rows))
+            if (!same_row(r, store, t, first_id + n_slots + t % ring_rows))
                 wrong = t;
-        if (wrong != INT32_MAX)
-            r->difference.layer = layer, r->difference.token = wrong;
+        if (wrong == INT32_MAX)
+            continue;
+        r->difference.layer = store / r->m->stores;
+        r->difference.kv_head = store % r->m->stores;
+        r->difference.token = wrong;
     }
     free(tokens);
 }
@@ -49,6 +54,6 @@ void run_compare(run *r, int32_t step_number) {
     if (same == bytes)
         return;
     int32_t entry = (int32_t)(same / sizeof(float));
-    r->difference = (run_difference){1, step_number, entry, r->d->logits[entry], r->check->logits[entry], -1, -1};
+    r->difference = (run_difference){1, step_number, entry, r->d->logits[entry], r->check->logits[entry], -1, -1, 0};
     find_wrong_row(r);
 }

@@ -81,15 +81,19 @@ static int write_metrics(run *r, int32_t token, double seconds, double select_se
                : tool_fail(TOOL_FAILED, "--metrics-file '%s': %s", r->options.metrics_file, strerror(errno));
 }
 
+int32_t run_stores(const run *r) {
+    return r->m->n_layers * r->m->stores;
+}
+
 double run_swap_seconds(const run *r, int32_t from, int32_t to) {
     double sum = 0;
-    for (int32_t layer = from; layer < to && layer < r->m->n_layers; layer++)
-        sum += r->cached->select_seconds[layer];
+    for (int32_t store = from; store < to && store < run_stores(r); store++)
+        sum += r->cached->select_seconds[store];
     return sum;
 }
 
 static int step(run *r, int32_t token, hsp_counters *before, int32_t *next_out) {
-    double start = run_now(), selected = run_swap_seconds(r, 0, r->m->n_layers);
+    double start = run_now(), selected = run_swap_seconds(r, 0, run_stores(r));
     if (decoder_step(r->d, token) != 0)
         return tool_fail(TOOL_FAILED, "decode: %s", r->cached->error);
     double seconds = run_now() - start;
@@ -101,7 +105,7 @@ static int step(run *r, int32_t token, hsp_counters *before, int32_t *next_out) 
         run_compare(r, r->n_generated);
     }
     *next_out = sampler_next(r->d->logits, r->m->vocab, r->options.temperature, &r->options.seed);
-    return write_metrics(r, *next_out, seconds, run_swap_seconds(r, 0, r->m->n_layers) - selected, before);
+    return write_metrics(r, *next_out, seconds, run_swap_seconds(r, 0, run_stores(r)) - selected, before);
 }
 
 int run_decode(run *r) {

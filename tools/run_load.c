@@ -55,6 +55,22 @@ static int set_context(run *r) {
     return 0;
 }
 
+/* How many tokens a layer attends to, and with that how many rows the cache is asked for at once. */
+static int set_selection(run *r) {
+    run_options *o = &r->options;
+    if (o->selector && run_selector(o->selector) != (int)r->m->kind)
+        return tool_fail(TOOL_BAD_INPUT, "--selector is '%s'; the model attends in another way", o->selector);
+    if (r->m->kind == MODEL_NSA && o->top_k && o->top_k != r->m->top_k)
+        return tool_fail(TOOL_BAD_INPUT, "--top-k is %d; the model chooses blocks of %d tokens together", o->top_k,
+                         r->m->top_k);
+    if (!o->top_k)
+        o->top_k = r->m->top_k ? r->m->top_k : 1024;
+    if (o->cache.n_slots < o->top_k)
+        return tool_fail(TOOL_BAD_INPUT, "--slots is %d; it must be at least --top-k, %d", o->cache.n_slots, o->top_k);
+    o->cache.max_k = o->top_k;
+    return 0;
+}
+
 /* The first tokens of the text, as many as the context has room for. */
 static int encode_prompt(run *r) {
     const run_options *o = &r->options;
@@ -128,11 +144,15 @@ int run_load(run *r) {
         math_set_threads(r->options.threads);
     r->m = model_open(r->options.model, error, sizeof error);
     if (r->m)
-        r->words = tokenizer_open(r->m->file, error, sizeof error);
+        r->words = r->m->file ? tokenizer_open(r->m->file, error, sizeof error) : tokenizer_open_bytes();
+    if (r->m && !r->m->file && !r->words)
+        return tool_fail(TOOL_FAILED, "not enough memory for the tokens");
     if (!r->m || !r->words)
         return tool_fail(TOOL_BAD_INPUT, "--model: %s", error);
     r->load_seconds = run_now() - start;
-    int code = set_context(r);
+    int code = set_selection(r);
+    if (code == 0)
+        code = set_context(r);
     if (code == 0)
         code = encode_prompt(r);
     if (code == 0)

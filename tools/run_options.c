@@ -29,14 +29,17 @@ enum {
 };
 
 static const struct argp_option options_table[] = {
-    {"model", MODEL, "FILE", 0, "a Llama-architecture GGUF file (required)", 0},
+    {"model", MODEL, "FILE", 0,
+     "a Llama-architecture GGUF file, or a .safetensors file with a Quest, NSA or DSA model (required)", 0},
     {"prompt-file", PROMPT_FILE, "FILE", 0, "file with the text to go on from (required, or --prompt)", 0},
     {"prompt", PROMPT, "TEXT", 0, "text to go on from (required, or --prompt-file)", 0},
     {"context", CONTEXT, "TOKENS", 0,
      "prompt and generated tokens together (default: the model's); a longer text is cut", 0},
     {"max-tokens", MAX_TOKENS, "TOKENS", 0, "tokens to generate (default 64)", 0},
-    {"selector", SELECTOR, "NAME", 0, "who chooses the rows: quest (the only one, default)", 0},
-    {"top-k", TOP_K, "TOKENS", 0, "tokens a layer attends to, a multiple of 64 (default 1024)", 0},
+    {"selector", SELECTOR, "NAME", 0,
+     "who chooses the rows: quest, nsa or dsa; each model has one, and another is refused", 0},
+    {"top-k", TOP_K, "TOKENS", 0, "tokens a sparse layer attends to, a multiple of 64 (default: the model's, or 1024)",
+     0},
     {"slots", SLOTS, "ROWS", 0, "rows per layer kept on the device (default 2048)", 0},
     {"policy", POLICY, "NAME", 0, "which slot a fetched row takes: lru (default), fifo, random, clock", 0},
     {"backend", BACKEND, "NAME", 0, "which backend keeps the rows: `hisparse info` lists them (default cpu)", 0},
@@ -104,8 +107,9 @@ static error_t parse_text(int key, char *arg, struct argp_state *state, run_opti
         o->ignore_eos = 1;
         return 0;
     case SELECTOR:
-        if (strcmp(arg, "quest") != 0)
-            argp_failure(state, TOOL_BAD_INPUT, 0, "--selector is '%s'; it may be quest", arg);
+        if (run_selector(arg) < 0)
+            argp_failure(state, TOOL_BAD_INPUT, 0, "--selector is '%s'; it may be quest, nsa or dsa", arg);
+        o->selector = arg;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -114,7 +118,7 @@ static error_t parse_text(int key, char *arg, struct argp_state *state, run_opti
 
 static error_t parse_end(struct argp_state *state, const run_options *o) {
     if (!o->model)
-        argp_failure(state, TOOL_BAD_INPUT, 0, "--model is needed: a GGUF file");
+        argp_failure(state, TOOL_BAD_INPUT, 0, "--model is needed: a GGUF or safetensors file");
     if (o->prompt && o->prompt_file)
         argp_failure(state, TOOL_BAD_INPUT, 0, "only one of --prompt and --prompt-file may be given");
     if (!o->prompt && !o->prompt_file)
@@ -122,9 +126,6 @@ static error_t parse_end(struct argp_state *state, const run_options *o) {
     if (o->top_k % HSP_ATTENTION_TILE)
         argp_failure(state, TOOL_BAD_INPUT, 0, "--top-k is %d; it must be a multiple of %d", o->top_k,
                      HSP_ATTENTION_TILE);
-    if (o->cache.n_slots < o->top_k)
-        argp_failure(state, TOOL_BAD_INPUT, 0, "--slots is %d; it must be at least --top-k, %d", o->cache.n_slots,
-                     o->top_k);
     return 0;
 }
 
@@ -161,6 +162,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     }
 }
 
+int run_selector(const char *name) {
+    static const char *const names[] = {[MODEL_QUEST] = "quest", [MODEL_NSA] = "nsa", [MODEL_DSA] = "dsa"};
+    for (int i = 0; i < (int)(sizeof names / sizeof names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return -1;
+}
+
 int run_parse(int argc, char **argv, run_options *options) {
     static const struct argp argp = {options_table,
                                      parse_option,
@@ -170,7 +179,7 @@ int run_parse(int argc, char **argv, run_options *options) {
                                      NULL,
                                      NULL,
                                      NULL};
-    *options = (run_options){.top_k = 1024, .max_tokens = 64};
+    *options = (run_options){.max_tokens = 64};
     hsp_config_init(&options->cache, sizeof options->cache);
     options->cache.n_slots = 2048;
     if (hsp_config_env(&options->cache) != HSP_OK)
@@ -179,7 +188,6 @@ int run_parse(int argc, char **argv, run_options *options) {
         return TOOL_BAD_INPUT;
     if (tool_check_backend(options->cache.backend, NULL) != TOOL_OK) /* here, for it may come from the environment */
         return TOOL_BAD_INPUT;
-    options->cache.max_k = options->top_k;
     options->cache.n_threads = options->threads;
     options->seed = options->cache.seed;
     return 0;

@@ -27,19 +27,20 @@ static double share(double part, double all) {
 static summary summarize(const run *r) {
     summary s = {0};
     hsp_footprint_bytes bytes = {.struct_size = sizeof bytes};
+    int32_t dense = r->m->dense_layers; /* only where a layer is one store */
     hsp_footprint(&r->options.cache, &bytes);
     hsp_request_counters(kv_cache(r->cached), kv_request(r->cached), &s.total);
     s.device_bytes = bytes.device_rows + bytes.device_state;
-    s.resident_bytes = (uint64_t)r->m->n_layers * (uint64_t)r->max_total * (uint64_t)r->cached->row_bytes;
-    s.index_bytes = (uint64_t)r->m->n_layers * r->d->page_stats_bytes;
+    s.resident_bytes = (uint64_t)run_stores(r) * (uint64_t)r->max_total * (uint64_t)r->cached->row_bytes;
+    s.index_bytes = decoder_state_bytes(r->d);
     s.prefill_rate = r->d->length ? rate(r->n_prompt - 1, r->prefill_seconds) : NAN; /* it was stopped */
     s.decode_rate = rate(r->d->step, r->decode_seconds);
     s.resident_rate = r->check ? rate(r->check->step, r->resident_seconds) : NAN;
-    s.dense_share = share(run_swap_seconds(r, 0, DECODER_DENSE_LAYERS), r->decode_seconds);
-    s.sparse_share = share(run_swap_seconds(r, DECODER_DENSE_LAYERS, r->m->n_layers), r->decode_seconds);
-    for (int32_t layer = DECODER_DENSE_LAYERS; layer < r->m->n_layers; layer++) {
+    s.dense_share = share(run_swap_seconds(r, 0, dense), r->decode_seconds);
+    s.sparse_share = share(run_swap_seconds(r, dense, run_stores(r)), r->decode_seconds);
+    for (int32_t store = dense; store < run_stores(r); store++) {
         hsp_counters c;
-        hsp_layer_counters(kv_cache(r->cached), layer, &c);
+        hsp_layer_counters(kv_cache(r->cached), store, &c);
         s.sparse.hits += c.hits;
         s.sparse.misses += c.misses;
     }
@@ -50,8 +51,19 @@ static double percent(uint64_t part, uint64_t all) {
     return all ? 100.0 * (double)part / (double)all : 0;
 }
 
+/* "3", of a KV head with rows of its own "3.1". */
+static const char *store_name(const run *r, int32_t store, char *text_out, size_t bytes) {
+    int32_t layer = store / r->m->stores;
+    if (r->m->stores > 1)
+        snprintf(text_out, bytes, "%d.%d", layer, store % r->m->stores);
+    else
+        snprintf(text_out, bytes, "%d", layer);
+    return text_out;
+}
+
 static void print_difference(const run *r) {
     const run_difference *x = &r->difference;
+    char name[32];
     if (r->d->step == 0) {
         printf("not verified: stopped before the first step\n");
         return;
@@ -63,22 +75,26 @@ static void print_difference(const run *r) {
     printf("DIFFERS: step %d, logit %d: %.9g with the cache, %.9g all-resident\n", x->step, x->vocab_entry,
            (double)x->got, (double)x->want);
     if (x->layer >= 0)
-        printf("         layer %d, token %d: the row on the device is not the row that was written\n", x->layer,
-               x->token);
+        printf("         layer %s, token %d: the row on the device is not the row that was written\n",
+               store_name(r, x->layer * r->m->stores + x->kv_head, name, sizeof name), x->token);
     else
         printf("         every row on the device is right: the arithmetic differs\n");
 }
 
 static void print_layers(const run *r) {
+    char name[32];
     printf("\nlayer       hit %%  missed rows  hit rows  fetched bytes\n");
-    for (int32_t layer = 0; layer < r->m->n_layers; layer++) {
+    for (int32_t store = 0; store < run_stores(r); store++) {
         hsp_counters c;
-        hsp_layer_counters(kv_cache(r->cached), layer, &c);
-        printf("%5d%s %9.2f %12llu %9llu %14llu\n", layer, layer < DECODER_DENSE_LAYERS ? " d" : "  ",
-               percent(c.hits, c.hits + c.misses), (unsigned long long)c.misses, (unsigned long long)c.hits,
-               (unsigned long long)c.fetched_bytes);
+        hsp_layer_counters(kv_cache(r->cached), store, &c);
+        printf("%5s%s %9.2f %12llu %9llu %14llu\n", store_name(r, store, name, sizeof name),
+               store / r->m->stores < r->m->dense_layers ? " d" : "  ", percent(c.hits, c.hits + c.misses),
+               (unsigned long long)c.misses, (unsigned long long)c.hits, (unsigned long long)c.fetched_bytes);
     }
-    printf("d: dense, every token in chunks of %d\n", r->options.top_k);
+    if (r->m->dense_layers > 0)
+        printf("d: dense, every token in chunks of %d\n", r->options.top_k);
+    if (r->m->stores > 1)
+        printf("layer.head: every KV head chooses on its own\n");
 }
 
 /* What only steps can tell. */
@@ -92,8 +108,11 @@ static void print_steps(const run *r, const summary *s) {
     printf("%-28s %.2f%% of rows (%llu of %llu)\n", "hits", percent(s->total.hits, rows),
            (unsigned long long)s->total.hits, (unsigned long long)rows);
     printf("%-28s %.1f MB, %.2f MB a token\n", "fetched", fetched, fetched / r->d->step);
-    printf("%-28s %.2f%% of a step in selecting layers (%.1f%% hits), %.2f%% in dense ones\n", "swap-in",
-           100 * s->sparse_share, percent(s->sparse.hits, s->sparse.hits + s->sparse.misses), 100 * s->dense_share);
+    printf("%-28s %.2f%% of a step in selecting layers (%.1f%% hits)", "swap-in", 100 * s->sparse_share,
+           percent(s->sparse.hits, s->sparse.hits + s->sparse.misses));
+    if (r->m->dense_layers > 0)
+        printf(", %.2f%% in dense ones", 100 * s->dense_share);
+    printf("\n");
 }
 
 static void print_memory(const run *r, const summary *s) {
@@ -104,7 +123,10 @@ static void print_memory(const run *r, const summary *s) {
         printf("%.2fx smaller\n", resident / cached);
     else
         printf("%.2fx larger%s\n", cached / resident, shorter ? ": the text is shorter than the slots" : "");
-    printf("%-28s %.1f MB, in both\n", "page statistics (Quest)", (double)s->index_bytes / 1e6);
+    static const char *const kept[] = {[MODEL_QUEST] = "page statistics (Quest)",
+                                       [MODEL_NSA] = "compressed rows (NSA)",
+                                       [MODEL_DSA] = "index keys (DSA)"};
+    printf("%-28s %.1f MB, in both\n", kept[r->m->kind], (double)s->index_bytes / 1e6);
 }
 
 static void print_table(const run *r, const summary *s) {
@@ -131,13 +153,20 @@ static json_t *measured_json(double number) {
     return isnan(number) ? json_null() : json_real(number);
 }
 
+/* null where all KV heads of a layer share their rows. */
+static json_t *kv_head_json(const run *r, int32_t kv_head) {
+    return r->m->stores > 1 ? json_integer(kv_head) : json_null();
+}
+
 static json_t *layers_json(const run *r) {
     json_t *layers = json_array();
-    for (int32_t layer = 0; layer < r->m->n_layers; layer++) {
+    for (int32_t store = 0; store < run_stores(r); store++) {
         hsp_counters c;
-        hsp_layer_counters(kv_cache(r->cached), layer, &c);
-        json_array_append_new(layers, json_pack("{s:i, s:b, s:I, s:I, s:I}", "layer", layer, "dense",
-                                                layer < DECODER_DENSE_LAYERS, "hits", (json_int_t)c.hits, "misses",
+        int32_t layer = store / r->m->stores;
+        hsp_layer_counters(kv_cache(r->cached), store, &c);
+        json_array_append_new(layers, json_pack("{s:i, s:o, s:b, s:I, s:I, s:I}", "layer", layer, "kv_head",
+                                                kv_head_json(r, store % r->m->stores), "dense",
+                                                layer < r->m->dense_layers, "hits", (json_int_t)c.hits, "misses",
                                                 (json_int_t)c.misses, "fetched_bytes", (json_int_t)c.fetched_bytes));
     }
     return layers;
@@ -151,8 +180,8 @@ static json_t *verify_json(const run *r) {
         return json_pack("{s:n, s:i}", "identical", "steps", 0);
     if (!x->found)
         return json_pack("{s:b, s:i}", "identical", 1, "steps", r->d->step);
-    return json_pack("{s:b, s:i, s:i, s:i, s:i}", "identical", 0, "step", x->step, "logit", x->vocab_entry, "layer",
-                     x->layer, "token", x->token);
+    return json_pack("{s:b, s:i, s:i, s:i, s:o, s:i}", "identical", 0, "step", x->step, "logit", x->vocab_entry,
+                     "layer", x->layer, "kv_head", kv_head_json(r, x->kv_head), "token", x->token);
 }
 
 /* Tokens are bytes, and bytes may begin, end or break inside a character; JSON takes only whole ones, so those that are
@@ -189,7 +218,7 @@ static int print_json(const run *r, const summary *s) {
     json_object_set_new(root, "fetched_bytes", json_integer((json_int_t)s->total.fetched_bytes));
     json_object_set_new(root, "device_bytes", json_integer((json_int_t)s->device_bytes));
     json_object_set_new(root, "resident_bytes", json_integer((json_int_t)s->resident_bytes));
-    json_object_set_new(root, "page_stats_bytes", json_integer((json_int_t)s->index_bytes));
+    json_object_set_new(root, "selector_bytes", json_integer((json_int_t)s->index_bytes));
     json_object_set_new(root, "layers", layers_json(r));
     json_object_set_new(root, "verify", verify_json(r));
     int failed = json_dumpf(root, stdout, JSON_INDENT(2)) != 0;

@@ -3,6 +3,7 @@
  * layer and token have to be named. */
 #include "arithmetic.h"
 #include "run.h"
+#include "small_model.h"
 #include "tiny_model.h"
 #include "with_cmocka.h"
 
@@ -10,13 +11,12 @@ enum { PROMPT = 40, TOTAL = 60, TOP_K = 64, BEFORE = 5 };
 
 static const tiny_shape shape = TINY_SHAPE(9);
 
-/* A run as run_load and run_prefill leave it, after some steps. */
-static run start(int32_t block_rows) {
-    run r = {0};
+/* A run as run_load and run_prefill leave it, after some steps; m is the run's from here on. */
+static run start_with(model *m, int32_t block_rows) {
+    run r = {.m = m};
     decoder *both[2];
     const char *error;
     int32_t prompt[PROMPT];
-    r.m = tiny_model(&shape);
     assert_non_null(r.m);
     hsp_config_init(&r.options.cache, sizeof r.options.cache);
     r.options.cache.n_slots = r.options.cache.max_k = r.options.top_k = TOP_K;
@@ -33,6 +33,10 @@ static run start(int32_t block_rows) {
         prompt[t] = (t * 17 + 5) % shape.vocab;
     assert_int_equal(decoder_prefill(both, 2, prompt, PROMPT, NULL, NULL, &error), 0);
     return r;
+}
+
+static run start(int32_t block_rows) {
+    return start_with(tiny_model(&shape), block_rows);
 }
 
 static void step(run *r, int32_t number) {
@@ -120,6 +124,42 @@ static void the_first_is_named(void **state) {
     stop(&r);
 }
 
+/* Where every KV head has rows of its own: which one. */
+static void the_kv_head_is_named(void **state) {
+    static const small_shape nsa = {.architecture = "gqa_nsa",
+                                    .dtype = "BF16",
+                                    .layers = 3,
+                                    .embedding = 32,
+                                    .ffn = 48,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .head_dim = 8,
+                                    .compress_tokens = 8,
+                                    .compress_stride = 4,
+                                    .block_tokens = 16,
+                                    .n_blocks = 4,
+                                    .n_first = 1,
+                                    .n_local = 2,
+                                    .window = 24,
+                                    .theta = 5e5,
+                                    .seed = 2};
+    (void)state;
+    for (int32_t store = 0; store < 6; store++) {
+        small_model *sm = small_open(&nsa);
+        run r = start_with(sm->m, 1);
+        sm->m = NULL;
+        step(&r, 0);
+        spoil(&r, store, 7, store % 2);
+        step(&r, 1);
+        assert_true(r.difference.found);
+        assert_int_equal(r.difference.layer, store / 2);
+        assert_int_equal(r.difference.kv_head, store % 2);
+        assert_int_equal(r.difference.token, 7);
+        stop(&r);
+        small_close(sm);
+    }
+}
+
 /* Right rows, wrong arithmetic: no row is blamed. */
 static void rows_are_not_blamed_for_arithmetic(void **state) {
     (void)state;
@@ -150,9 +190,8 @@ static void bits_count_not_values(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_byte_is_found),
-        cmocka_unit_test(the_first_is_named),
-        cmocka_unit_test(rows_are_not_blamed_for_arithmetic),
+        cmocka_unit_test(one_byte_is_found),     cmocka_unit_test(the_first_is_named),
+        cmocka_unit_test(the_kv_head_is_named),  cmocka_unit_test(rows_are_not_blamed_for_arithmetic),
         cmocka_unit_test(bits_count_not_values),
     };
     math_set_threads(1); /* these matrices are too small to share */
