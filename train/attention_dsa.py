@@ -40,7 +40,7 @@ class DsaLayer(Layer):
 
     def latent_rows(self, x, table):
         """What the cache keeps of every token: latent and key rope part, as bf16."""
-        c = self.norm(F.linear(x, self.latent), self.latent_norm)
+        c = self.norm(F.linear(x, self.latent).to(x.dtype), self.latent_norm)
         return round_bf16(c), round_bf16(rope_pairs(F.linear(x, self.rope_key), table))
 
     def heads_of(self, x, table):
@@ -108,7 +108,8 @@ class DsaLayer(Layer):
         if run.want == "loss":
             target = attention_weights(rows, k, run.positions, self.scale).mean(1)
             chosen = select(run.positions, x.shape[1])[:, 0] if run.mode == "sparse" else None
-            run.losses.append(checkpoint(self.index_loss, *at, run.positions, target, chosen, use_reentrant=False))
+            run.losses.append(checkpoint(self.index_loss, *at, run.positions, target, chosen, use_reentrant=False,
+                                         preserve_rng_state=False))
         if run.mode == "dense":
             return causal_attention(q, k, v, self.scale)
         iq, ik, weights = (cast(y).detach() for y in (iq, ik, weights))

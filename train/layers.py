@@ -56,8 +56,8 @@ def pack_index(x, dtype):
         packed = round_bf16(y)
     else:
         ratio = y.abs().amax(-1, keepdim=True).clamp(min=1e-4) / 448
-        mantissa, exponent = torch.frexp(ratio)  # ratio = mantissa * 2^exponent, 0.5 <= mantissa < 1
-        scale = torch.ldexp(torch.ones_like(ratio), torch.where(mantissa == 0.5, exponent - 1, exponent))
+        mantissa, _ = torch.frexp(ratio)  # ratio = mantissa * 2^exponent, 0.5 <= mantissa < 1
+        scale = torch.where(mantissa == 0.5, ratio, ratio / mantissa)  # exact, which a power function need not be
         packed = (y / scale).to(torch.float8_e4m3fn).to(y.dtype) * scale
     return x + (packed - y)
 

@@ -2,7 +2,7 @@
 """Muon for the matrices inside layers, AdamW for the rest: the quickest start known for models of this size."""
 import torch
 
-MUON_RATE, MUON_MOMENTUM, DECAY = 0.02, 0.95, 0.01
+MUON_RATE, MUON_MOMENTUM, DECAY = 0.02, 0.95, 0.03
 RATES = {"embedding": 0.01, "index_": 0.002, "": 0.003}  # AdamW: the first name found in the parameter's
 BETAS, EPSILON, CLIP = (0.9, 0.95), 1e-10, 1.0
 ADAM_NAMES = ("norm", "index_", "compress_", "branch_gate")

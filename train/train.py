@@ -102,7 +102,7 @@ class Trainer:
         """Memory ran out: half as many sequences at a time, and below one the length is left out."""
         self.out_of_memory += 1
         self.optimizer.zero()
-        torch.cuda.empty_cache()
+        self.release()
         now = self.micro.get((phase.mode, length), max(1, MICRO_TOKENS[phase.mode] // length))
         if now > 1:
             self.micro[phase.mode, length] = now // 2
@@ -132,6 +132,11 @@ class Trainer:
         print(json.dumps(line), flush=True)
         self.logged_at, self.sums = elapsed, None
 
+    def release(self):
+        """Give back memory that was cut for other lengths."""
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+
     def save(self):
         export.save(self.model, self.out / f"{self.name}.safetensors")
 
@@ -142,14 +147,18 @@ class Trainer:
             while progress >= self.phases[index].until and index + 1 < len(self.phases):
                 index += 1
                 self.save()
+                self.release()
             phase = self.phases[index]
             length, arrays = self.next_batch(phase)
+            fits = True
             try:
                 sums = self.step(phase, length, arrays)
                 if before is not None:
                     before.cpu()  # stay at most one step ahead of the GPU, or the clock means nothing
                 before = sums
             except torch.OutOfMemoryError:
+                fits = False  # the exception holds the step's tensors until this block is left
+            if not fits:
                 self.shrink(phase, length)
                 continue
             self.steps += 1
