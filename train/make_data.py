@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Build the training corpus: make_data.py FOLDER. Needs apt-get, dpkg-deb, pip and the two registries; about 5 minutes.
+"""Build the training corpus: make_data.py FOLDER. Needs apt-get, dpkg-deb, pip and the two registries; a few minutes.
 
 FOLDER gets train-NN.xz and valid-NN.xz (chunks that unpack in parallel), documents.json (where each document lies) and
 SHA256SUMS of the unpacked chunks. The same versions give the same bytes; README.md has their sums.
