@@ -4,7 +4,7 @@
 # Train, evaluate and export all three models on one GPU: run_all.sh DATA OUT SECONDS [--tiny]
 #
 # The three run side by side and share the GPU evenly: while one reads data, starts up, evaluates or launches small
-# kernels, the others compute, which alone is worth some 60 s of 540 over one after another. OUT gets the models as soon
+# kernels, the others compute. OUT gets the models as soon
 # as each is trained, then results.json and train.log.jsonl; everything is over SECONDS after the start.
 set -u
 data=$1 out=$2 total=$3

@@ -55,7 +55,7 @@ def tiny_phases(name):
             for phase in PHASES[name]]
 
 
-# Tokens a step. Activations of one layer are about 30 KB a token (gate, up, silu and product 8 KB, the rest norms, rope
+# Tokens a step. By estimate, activations of one layer are about 30 KB a token (gate, up, silu and product 8 KB, the rest norms, rope
 # and attention), so 65,536 tokens in 6 layers are 12 GB; three models share 140 GB. At 2 K the step is 35 MFLOP a token
 # of matrices and 22 of attention, at 33 K 350 of attention.
 STEP_TOKENS = 65536
