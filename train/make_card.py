@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Model cards from results: make_card.py RESULTS.json MODELS. Writes MODELS/NAME.md; every number comes from the JSON."""
+import json
+import pathlib
+import sys
+
+ABOUT = {
+    "mla_dsa": "Latent attention with the lightning indexer of DeepSeek sparse attention: every layer attends to the top_k "
+               "tokens with the greatest index scores.",
+    "gqa_nsa": "Native sparse attention: compressed, selected and window branches with gates, sparse from the first step on. "
+               "Dense means that the selected branch sees all tokens.",
+    "gqa_quest": "Grouped-query attention trained dense; at inference all but the first layers attend to the pages that "
+                 "Quest's bounds rank highest.",
+}
+
+
+def number(entry, digits=4):
+    if entry["error"] is None:
+        return f"{entry['mean']:.{digits}f}"
+    return f"{entry['mean']:.{digits}f} ± {entry['error']:.{digits}f}"
+
+
+def quality(part):
+    if not part or "failed" in part:
+        return ["Not measured in this run."]
+    low, high = part["short_context_bytes"]
+    rows = [("dense", f"all before it, {part['length']} bytes at most", "dense"),
+            ("sparse", f"all before it, {part['length']} bytes at most", "sparse"),
+            ("dense", f"the last {low} to {high} bytes", "short_context")]
+    return [f"Bits per byte of the last {part['scored']} bytes of {part['dense']['documents']} held-out documents of "
+            f"{part['length']} bytes (mean ± standard error over documents).", "",
+            "| attention | context | bits per byte |", "| --- | --- | --- |",
+            *(f"| {mode} | {context} | {number(part[key])} |" for mode, context, key in rows), "",
+            f"The long context saves {number(part['short_minus_dense'])}; sparse attention costs {number(part['sparse_minus_dense'])}."]
+
+
+def needles(part):
+    if not part or "failed" in part:
+        return ["Not measured in this run."]
+    depths = list(next(iter(part["dense"].values())))
+    lines = ["Share of needles whose seven digits are all right, by the needle's depth in the document (documents have one at "
+             "each depth and ask for all of them at the end).", "",
+             f"| attention | length | {' | '.join(depths)} | asked at each |", "| --- | --- |" + " --- |" * (len(depths) + 1)]
+    for mode, lengths in part.items():
+        for length, cells in lengths.items():
+            shares = [f"{right / asked:.0%}" if asked else "-" for right, asked in cells.values()]
+            lines.append(f"| {mode} | {length} | {' | '.join(shares)} | {next(iter(cells.values()))[1]} |")
+    return lines
+
+
+def selector(part):
+    if not part or "failed" in part:
+        return ["Not measured in this run."]
+    return [f"Of {part['queries']} queries in the last part of long held-out documents: the share of selected tokens that are "
+            "among the as many tokens with the most attention, and the attention on each of the two sets.", "",
+            "| keys | layer | selected | recall | attention on selected | on the best |", "| --- | --- | --- | --- | --- | --- |",
+            *(f"| {row['format']} | {row['layer']} | {row['selected']:.0f} | {row['recall']:.1%} | {row['mass']:.1%} | "
+              f"{row['mass_of_best']:.1%} |" for row in part["layers"])]
+
+
+def training(facts):
+    lengths = ", ".join(f"{tokens / 1e6:.1f} M in windows of {length} ({mode})"
+                        for (mode, length), tokens in ((key.split(), n) for key, n in facts["tokens_of_length"].items()))
+    return [f"{facts['tokens'] / 1e6:.1f} M bytes in {facts['steps']} steps and {facts['seconds']:.0f} s beside the two other "
+            f"models on one {facts['device']} (PyTorch {facts['torch']}, seed {facts['seed']}): {lengths}. Muon "
+            f"({facts['optimizer']['muon_rate']}) for matrices, AdamW for the rest; rates and phases follow the clock "
+            "(`train/shapes.py`). Needle documents are made while training runs; their keys and values are random.", "",
+            "| text | version | licence | bytes trained on | bytes held out |", "| --- | --- | --- | --- | --- |",
+            *(f"| {name} | {source['version']} | {source['licence']} | {source['train_bytes']} | {source['valid_bytes']} |"
+              for name, source in facts["sources"].items())]
+
+
+def card(name, entry, results):
+    facts, found = entry["training"], entry["evaluation"] or {}
+    shape = facts["shape"]
+    return [f"# {name}", "", f"{ABOUT[shape['architecture']]} A byte-level decoder of {facts['parameters'] / 1e6:.1f} M "
+            "parameters, made to exercise a sparse cache, not to write: it knows source code and technical prose.", "",
+            f"`{name}.safetensors`: {entry['bytes']} bytes, bf16, sha256 `{entry['sha256']}`. Apache-2.0. Made on "
+            f"{results['date']} by `{results['command']}` in {results['seconds']} s.", "",
+            "| shape | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in shape.items()), "",
+            "## Quality", "", *quality(found.get("bits_per_byte")), "", "## Needles", "", *needles(found.get("needles")), "",
+            "## Selector", "", *selector(found.get("recall")), "", "## Training", "", *training(facts), ""]
+
+
+def main():
+    results, folder = json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2])
+    for name, entry in results["models"].items():
+        if entry["training"] and "bytes" in entry:
+            (folder / f"{name}.md").write_text("\n".join(card(name, entry, results)))
+        else:
+            print(f"{name}: no card, it was not trained to the end")
+
+
+if __name__ == "__main__":
+    main()
