@@ -29,7 +29,6 @@ typedef struct hsp_gpu_batch {
     int32_t batch;           /* entries */
     int32_t n_queries;       /* query tokens an entry, newest last */
     int32_t max_tokens;      /* bounds grids and scratch; greater counts below are taken as this one */
-    int32_t reserved;        /* 0 */
     const int32_t *slot;     /* device [batch]: request slot of each entry. -1: padding; its selections are -1, its
                               * attention outputs 0 and -inf in lse, and nothing of it is read or written beside them */
     const int32_t *n_tokens; /* device [batch][n_queries]: tokens each query may see; negative counts as 0 */

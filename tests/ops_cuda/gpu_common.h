@@ -77,7 +77,7 @@ static inline void replay(cudaGraphExec_t graph) {
 /* slot, n_tokens: host arrays [batch], [batch][n_queries]; the batch holds copies of them until free_batch. */
 static inline hsp_gpu_batch make_batch(int32_t batch, int32_t n_queries, int32_t max_tokens, const int32_t *slot,
                                        const int32_t *n_tokens) {
-    hsp_gpu_batch b = {sizeof b, batch, n_queries, max_tokens, 0, NULL, NULL};
+    hsp_gpu_batch b = {sizeof b, batch, n_queries, max_tokens, NULL, NULL};
     b.slot = on_device(slot, (size_t)batch * sizeof *slot);
     b.n_tokens = on_device(n_tokens, (size_t)batch * (size_t)n_queries * sizeof *n_tokens);
     return b;
