@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libhisparse_ops_cuda: the selectors and sparse attention of hisparse_ops.h on a CUDA device. Shapes, formats and rules
- * are those of that header; here is what differs.
+ * libhisparse_ops_cuda: the selectors and sparse attention of hisparse_ops.h on a CUDA device. Shapes, formats and
+ * rules are those of that header; here is what differs.
  *
  * All pointers but those to shapes, batches and views are device memory, aligned as a GPU needs it: floats and int32 to
  * 4 bytes, packed rows, statistics and strides as the function says. A call serves the whole batch of a decode step. It
- * checks its arguments, launches on `stream` (a cudaStream_t) and returns: it allocates nothing, never waits, and may be
- * captured into a graph. What changes from step to step is read on the device, so one captured graph serves all steps.
- * Scratch belongs to one call until that has run; its size comes from a function that takes the greatest numbers there
- * will be. Statuses are those of the sibling on the CPU, and HSP_EDEVICE where CUDA refuses a launch.
+ * checks its arguments, launches on `stream` (a cudaStream_t) and returns: it allocates nothing, never waits, and may
+ * be captured into a graph. What changes from step to step is read on the device, so one captured graph serves all
+ * steps. Scratch belongs to one call until that has run; its size comes from a function that takes the greatest numbers
+ * there will be. Statuses are those of the sibling on the CPU, and HSP_EDEVICE where CUDA refuses a launch.
  *
  * The same inputs give the same bits whatever the size of the batch, the place in it, the GPU's number of
  * multiprocessors, and where rows lie. The bits are not those of the CPU, for sums are made in another order.
@@ -36,10 +36,10 @@ typedef struct hsp_gpu_batch {
 
 /* Selections are int32 [batch][n_queries][k], or with a selection per group [batch][n_queries][groups][k]; queries are
  * float [batch][n_queries][heads][channels]. Storage that belongs to requests is named by a base and strides in bytes:
- * row i of slot s is at base + s * request_stride + i * row_stride. Functions that take in new tokens take n_new rows an
- * entry, [batch][n_new], the last of them for token n_tokens - 1 of the entry's newest query; where that leaves a row
- * with a token below 0 it is skipped. Where an entry sees no more tokens than a selection has places, no score is made
- * or read. Scratch has 16-byte alignment. */
+ * row i of slot s is at base + s * request_stride + i * row_stride. Functions that take in new tokens take n_new rows
+ * an entry, [batch][n_new], the last of them for token n_tokens - 1 of the entry's newest query; where that leaves a
+ * row with a token below 0 it is skipped. Where an entry sees no more tokens than a selection has places, no score is
+ * made or read. Scratch has 16-byte alignment. */
 
 /* The k greatest of scores that are there already, ties to the lower token, NaN below all others. scores: float
  * [batch][n_queries][max_tokens]. selection_out: ascending, then -1. */
@@ -48,9 +48,9 @@ HSP_API int hsp_gpu_top(const hsp_gpu_batch *batch, const float *scores, int32_t
 
 /* --------------------------------------------------------------------------------------------------------- Quest --
  * Statistics of a slot are at stats + slot * request_stride, laid out as on the CPU (hsp_quest_bytes). HSP_EINVAL: also
- * an address or a stride that is no multiple of a number's size. Multiples of 16 bytes, and channels to match, are read
- * fastest. Scores are sums of max(q M, q m) in float32 in an order of their own: off by at most (channels + 3) 2^-24 of
- * the sum of magnitudes. */
+ * an address or a stride that is no multiple of a number's size; HSP_ELIMIT: batch times n_queries above 65535.
+ * Multiples of 16 bytes, and channels to match, are read fastest. Scores are sums of max(q M, q m) in float32 in an
+ * order of their own: off by at most (channels + 3) 2^-24 of the sum of magnitudes. */
 
 /* Take in keys of n_new tokens an entry. keys: rows of [n_kv_heads][head_dim] dtype, key_stride bytes from row to row.
  * A page is begun anew when its first token comes in. */
@@ -110,9 +110,10 @@ HSP_API int hsp_gpu_dsa_select(const hsp_dsa_shape *shape, const hsp_gpu_batch *
 
 /* ----------------------------------------------------------------------------------------------------------- NSA --
  * Compressed row i of a slot is at compressed_keys + slot * request_stride + i * key_stride; making and storing it is
- * the engine's. HSP_EINVAL: also an address or a stride that is no multiple of a number's size; bf16 rows whose KV heads
- * begin at multiples of 16 bytes, with key_dim a multiple of 32 up to 256, run on tensor cores. There the query counts as three bf16 numbers
- * a channel, which hold all of its 24 bits. */
+ * the engine's. HSP_EINVAL: also an address or a stride that is no multiple of a number's size; HSP_ELIMIT: batch times
+ * n_queries above 65535. Rows of bf16 at addresses that are multiples of 16, with key_dim 64, 128, 192 or 256, run on
+ * tensor cores; the query counts there as three bf16 numbers a channel, which hold all of its 24 bits, and an infinite
+ * channel of a key gives NaN. Scores are off by at most (key_dim + 8) 2^-22 of the sum of |q_c k_c| times scale. */
 
 /* Bytes of scratch that hsp_gpu_nsa_select needs: about 4 for each head and compressed row of a query. */
 HSP_API int hsp_gpu_nsa_scratch(const hsp_nsa_shape *shape, int32_t max_batch, int32_t n_queries, int32_t max_tokens,
@@ -120,8 +121,8 @@ HSP_API int hsp_gpu_nsa_scratch(const hsp_nsa_shape *shape, int32_t max_batch, i
 
 /* selection_out: int32 [batch][n_queries][n_kv_heads][n_blocks * block_tokens]. */
 HSP_API int hsp_gpu_nsa_select(const hsp_nsa_shape *shape, const hsp_gpu_batch *batch, const void *compressed_keys,
-                               uint64_t request_stride, uint64_t key_stride, const float *query,
-                               int32_t *selection_out, void *scratch, void *stream);
+                               uint64_t request_stride, uint64_t key_stride, const float *query, int32_t *selection_out,
+                               void *scratch, void *stream);
 
 /* selection_out: int32 [batch][n_queries][window]. */
 HSP_API int hsp_gpu_nsa_window(const hsp_gpu_batch *batch, int32_t window, int32_t *selection_out, void *stream);

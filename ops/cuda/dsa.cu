@@ -25,7 +25,8 @@ static __global__ void __launch_bounds__(THREADS) dsa_plain_kernel(const __grid_
     size_t at = (size_t)entry * p.batch.n_queries + query;
     const unsigned char *image = p.query + at * p.image_bytes;
     const float *weights = (const float *)(image + hsp__dsa_numbers_bytes(p.n_heads, p.head_dim, DTYPE));
-    for (int64_t token = (int64_t)blockIdx.x * THREADS + threadIdx.x; token < n; token += (int64_t)gridDim.x * THREADS) {
+    for (int64_t token = (int64_t)blockIdx.x * THREADS + threadIdx.x; token < n;
+         token += (int64_t)gridDim.x * THREADS) {
         const unsigned char *key = p.rows.base + (uint64_t)slot * p.rows.request_stride + token * p.rows.row_stride;
         float sum = 0.0f, scale = DTYPE == HSP_E4M3 ? *(const float *)(key + p.head_dim) : 1.0f;
         for (int h = 0; h < p.n_heads; h++) {

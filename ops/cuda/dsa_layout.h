@@ -9,12 +9,12 @@
  * 8 * half + 2 * quad + 0 and 1 of the step's 16.
  *
  * e4m3: word 8 * quad + s of the key is one step. With rows of 33 words, 8 rows and 4 quads touch 32 banks.
- * bf16: 16-byte pieces 2 * quad + (0, 1) + (0, 8) are two steps each. Rows of 256 bytes would meet in the same banks, so
- *       odd rows read their pairs of pieces in the other order.
+ * bf16: 16-byte pieces 2 * quad + (0, 1) + (0, 8) are two steps each. Rows of 256 bytes would meet in the same banks,
+ * so odd rows read their pairs of pieces in the other order.
  *
  * Keys become f16 (e4m3, exactly) or stay bf16; the query is packed in that format, heads in groups of `heads`, a group
- * in two panels of four steps each: a panel is [heads][128 bytes], whose 16-byte pieces are swizzled as the tensor core's
- * descriptors name it, piece p of row r at p ^ r % 8. After the groups come the weights, float [groups * heads].
+ * in two panels of four steps each: a panel is [heads][128 bytes], whose 16-byte pieces are swizzled as the tensor
+ * core's descriptors name it, piece p of row r at p ^ r % 8. After the groups come the weights, float [groups * heads].
  */
 #ifndef HSP_OPS_CUDA_DSA_LAYOUT_H
 #define HSP_OPS_CUDA_DSA_LAYOUT_H

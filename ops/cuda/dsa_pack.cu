@@ -32,8 +32,8 @@ static __device__ float scale_for(float greatest) {
     return ldexpf(1.0f, exponent - (fraction > 0.875f ? 8 : 9));
 }
 
-/* Sixteen numbers as a product with the matrix, one sum after another; then butterflies. x, y: shared, [dim]; the result
- * is in what is returned, one of the two. */
+/* Sixteen numbers as a product with the matrix, one sum after another; then butterflies. x, y: shared, [dim]; the
+ * result is in what is returned, one of the two. */
 static __device__ float *transform(float *x, float *y, int dim) {
     for (int c = threadIdx.x; c < dim; c += THREADS) {
         float sum = 0.0f;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of the indexer with tensor cores. A block of four warps takes one tile of 64 keys after another: the copy engine
- * brings tiles into a ring, every thread takes the numbers of its fragment out of it (dsa_layout.h), and the product
- * with a group of heads stays in registers, where relu, weights and the sum over heads are applied. Everything waits for
- * memory; several blocks a multiprocessor keep enough of it under way.
+ * Scores of the indexer with tensor cores. A block of four warps takes one tile of 64 keys after another: the copy
+ * engine brings tiles into a ring, every thread takes the numbers of its fragment out of it (dsa_layout.h), and the
+ * product with a group of heads stays in registers, where relu, weights and the sum over heads are applied. Everything
+ * waits for memory; several blocks a multiprocessor keep enough of it under way.
  *
  * Rows that do not lie one directly after the other at addresses that are multiples of 16 are copied by the threads.
  */
@@ -245,8 +245,7 @@ static __device__ __forceinline__ void begin(const hsp__gpu_dsa &p, const work &
         if (FLAT)
             for (int i = 0; i < STAGES && blockIdx.x + (int64_t)i * gridDim.x < n_tiles; i++)
                 fetch<DTYPE>(w, blockIdx.x + i * gridDim.x, i);
-        const unsigned char *query =
-            p.query + ((size_t)w.entry * p.batch.n_queries + w.first_query) * p.image_bytes;
+        const unsigned char *query = p.query + ((size_t)w.entry * p.batch.n_queries + w.first_query) * p.image_bytes;
         uint32_t bytes = w.n_images * (uint32_t)p.image_bytes;
         barrier_expect(images_here, bytes);
         copy_bulk(w.images, query, bytes, images_here);
@@ -266,15 +265,14 @@ static __global__ void __launch_bounds__(THREADS) dsa_scores_kernel(const __grid
     w.ring = w.images + (size_t)p.queries_together * p.image_bytes;
     w.full = full;
     begin<DTYPE, FLAT>(p, w, &images_here);
-    if (FLAT) {
+    if constexpr (FLAT)
         score_ring<DTYPE, HEADS>(p, w);
-        return;
-    }
-    for (int32_t tile = blockIdx.x; tile < (w.n_tokens + TILE - 1) / TILE; tile += gridDim.x) {
-        copy_rows<DTYPE>(p, w, tile);
-        __syncthreads();
-        score_tile<DTYPE, HEADS>(p, w, w.ring, tile, []() {});
-    }
+    else
+        for (int32_t tile = blockIdx.x; tile < (w.n_tokens + TILE - 1) / TILE; tile += gridDim.x) {
+            copy_rows<DTYPE>(p, w, tile);
+            __syncthreads();
+            score_tile<DTYPE, HEADS>(p, w, w.ring, tile, []() {});
+        }
 }
 
 /* ------------------------------------------------------------------------------------------------------- launch -- */

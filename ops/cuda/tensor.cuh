@@ -53,7 +53,8 @@ static __device__ __forceinline__ void copy_bulk(void *to, const void *from, uin
                  : "memory");
 }
 
-/* ------------------------------------------------------------------------------------------------ matrix products -- */
+/* ------------------------------------------------------------------------------------------------ matrix products --
+ */
 
 /* d += a b, 16 rows times 8 columns over 16 channels. F16 or bf16. */
 template <bool F16>

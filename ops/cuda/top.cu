@@ -16,7 +16,7 @@ enum {
     THREADS = 512,
     WARPS = THREADS / 32,
     CACHED = 24 * 1024,     /* ranks a block keeps; it reads the others' scores again */
-    MOST_BLOCKS = 8, /* of a cluster */
+    MOST_BLOCKS = 8,        /* of a cluster */
     UNITS_A_BLOCK = 1 << 14 /* so many to a block, until the cluster is as large as it may be */
 };
 
