@@ -33,6 +33,15 @@ HSP__BOTH int hsp__dsa_channel(int dtype, int s, int half, int quad, int odd) {
     return 8 * piece + 4 * (s & 1) + 2 * half + odd;
 }
 
+/* The other way round: which number is channel c? */
+HSP__BOTH void hsp__dsa_number(int dtype, int c, int *s, int *half, int *quad, int *odd) {
+    int piece = c / 8;
+    *odd = c & 1;
+    *half = c >> 1 & 1;
+    *quad = dtype == HSP_E4M3 ? c / 32 : piece % 8 / 2;
+    *s = dtype == HSP_E4M3 ? c / 4 % 8 : 2 * ((piece & 1) + piece / 8 * 2) + (c >> 2 & 1);
+}
+
 /* Where that number of head `row` of a group lies in the group's image, in bytes. */
 HSP__BOTH int hsp__dsa_place(int heads, int row, int s, int half, int quad, int odd) {
     int panel = s / (HSP__DSA_STEPS / 2), piece = 2 * (s % (HSP__DSA_STEPS / 2)) + half;

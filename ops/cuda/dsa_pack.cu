@@ -114,16 +114,8 @@ static __device__ void store_query(const packing &p, unsigned char *image, int h
     int heads = hsp__dsa_group_heads(p.n_heads);
     uint16_t number = p.dtype == HSP_E4M3 ? __half_as_ushort(__float2half_rn(from_e4m3(e4m3_of(x)))) : bf16_of(x);
     unsigned char *group = image + (size_t)(head / heads) * hsp__dsa_group_bytes(heads);
-    /* c is the channel of which number? Undo hsp__dsa_channel. */
-    int odd = c & 1, half = c >> 1 & 1, quad, s;
-    if (p.dtype == HSP_E4M3) {
-        quad = c / 32;
-        s = c / 4 % 8;
-    } else {
-        int piece = c / 8;
-        quad = piece % 8 / 2;
-        s = 2 * ((piece & 1) + piece / 8 * 2) + (c >> 2 & 1);
-    }
+    int s, half, quad, odd;
+    hsp__dsa_number(p.dtype, c, &s, &half, &quad, &odd);
     *(uint16_t *)(group + hsp__dsa_place(heads, head % heads, s, half, quad, odd)) = number;
 }
 
