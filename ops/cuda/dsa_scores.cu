@@ -171,7 +171,7 @@ static __device__ __forceinline__ void fetch(const work &w, int32_t tile, int st
     for (uint32_t at = whole; at < bytes; at += 4)
         *(uint32_t *)(to + at) = *(const uint32_t *)(from + at);
     barrier_expect(&w.full[stage], whole); /* after the stores, which it makes visible */
-    copy_bulk(to, from, whole, &w.full[stage]);
+    copy_bulk_once(to, from, whole, &w.full[stage]);
 }
 
 /* All threads copy a tile. */

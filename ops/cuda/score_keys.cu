@@ -77,27 +77,20 @@ static __device__ __forceinline__ void load_query(const hsp__gpu_keys &p, const 
     }
 }
 
-static __device__ __forceinline__ uint4 load_once(const unsigned char *from) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
-}
-
 /* Products of keys first .. first + 15 with 8 * TILES heads: of heads 8 j + 2 quad + e in d[j][e] for key lane / 4, in
  * d[j][2 + e] for the one eight on. PIECES: 16-byte pieces of a row that are a thread's. */
 template <int PIECES, int TILES>
 static __device__ __forceinline__ void multiply(const hsp__gpu_keys &p, const item &w, const unsigned char *parts,
                                                 int32_t first, float d[TILES][4]) {
     int lane = threadIdx.x & 31, row = lane / 4, quad = lane % 4, stride = head_stride(64 * PIECES / 2);
+    uint64_t policy = read_once();
     uint4 key[2][PIECES];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const unsigned char *from = w.keys + (size_t)min(first + row + 8 * i, w.n_keys - 1) * p.key_stride + 16 * quad;
 #pragma unroll
         for (int t = 0; t < PIECES; t++)
-            key[i][t] = load_once(from + 64 * t);
+            key[i][t] = load_once(from + 64 * t, policy);
     }
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
@@ -340,7 +333,7 @@ int hsp__gpu_score_keys(const hsp__gpu_keys *p, void *stream) {
         return HSP_ELIMIT;
     if (queries == 0 || blocks == 0)
         return HSP_OK;
-    int64_t wanted = 8192 / (queries * chunks) + 8;
+    int64_t wanted = 2304 / (queries * chunks) + 4; /* blocks: a few times what is resident; each packs the query */
     dim3 grid((unsigned)(blocks < wanted ? blocks : wanted), (unsigned)chunks, (unsigned)queries);
     bool wide = group > 8;
     const void *kernel = tensor_kernel(p, wide);

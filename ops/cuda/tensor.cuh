@@ -45,12 +45,34 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t 
                  : "memory");
 }
 
+/* What is read once gives way in the L2 to what a later kernel reads again. */
+static __device__ __forceinline__ uint64_t read_once(void) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 /* Both addresses and the size are multiples of 16. */
 static __device__ __forceinline__ void copy_bulk(void *to, const void *from, uint32_t bytes, uint64_t *barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                      shared_address(to)),
                  "l"(from), "r"(bytes), "r"(shared_address(barrier))
                  : "memory");
+}
+
+static __device__ __forceinline__ void copy_bulk_once(void *to, const void *from, uint32_t bytes, uint64_t *barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(read_once())
+                 : "memory");
+}
+
+static __device__ __forceinline__ uint4 load_once(const unsigned char *from, uint64_t policy) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from), "l"(policy));
+    return v;
 }
 
 /* ------------------------------------------------------------------------------------------------ matrix products --

@@ -105,10 +105,12 @@ static inline void random_batches(const struct selector *s, int n, uint64_t seed
 }
 
 /* Given lengths, all of them in one batch of one query; slots in turn. */
-static inline void lengths(const struct selector *s, int32_t n, const int32_t *n_tokens) {
-    int32_t slot[MOST_ENTRIES];
-    for (int32_t i = 0; i < n; i++)
+static inline void lengths(const struct selector *s, int32_t n, const int32_t *wanted) {
+    int32_t slot[MOST_ENTRIES], n_tokens[MOST_ENTRIES];
+    for (int32_t i = 0; i < n; i++) {
         slot[i] = i % s->n_slots;
+        n_tokens[i] = wanted[i] < s->max_tokens ? wanted[i] : s->max_tokens;
+    }
     run_batch(s, n, 1, slot, n_tokens);
     check_batch(s, n, 1, slot, n_tokens);
 }
