@@ -4,6 +4,7 @@
  */
 #include "kernels.h"
 #include "select.h"
+#include "shapes.h"
 #include "top.h"
 
 #include <math.h>
@@ -13,26 +14,9 @@
 
 #define HEADS 16 /* index heads whose scores of a tile are held at a time */
 
-static int check_shape(const hsp_block_shape *shape) {
-    if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
-        return HSP_EINVAL;
-    if (shape->n_heads < 1 || shape->n_groups < 1 || shape->n_key_heads < 1 || shape->key_dim < 1 ||
-        shape->n_heads % shape->n_groups || shape->n_heads % shape->n_key_heads)
-        return HSP_EINVAL;
-    if (!(shape->scale > 0.0f)) /* also NaN: the order of the blocks would not be that of the products */
-        return HSP_EINVAL;
-    if (shape->block_tokens < 1 || shape->n_blocks < 1 || shape->n_first < 0 || shape->n_local < 1 ||
-        (int64_t)shape->n_first + shape->n_local > shape->n_blocks)
-        return HSP_EINVAL;
-    if (shape->n_heads > HSP__MAX_DIM || shape->key_dim > HSP__MAX_DIM ||
-        (int64_t)shape->n_blocks * shape->block_tokens > INT32_MAX)
-        return HSP_ELIMIT;
-    return HSP_OK;
-}
-
 /* Per group the score of every block, which becomes a rank in place. */
 int hsp_block_scratch(const hsp_block_shape *shape, int32_t n_tokens, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_block(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !bytes_out)
@@ -83,7 +67,7 @@ static void score_blocks(const hsp_block_shape *shape, const struct hsp__scoring
 
 int hsp_block_select(const hsp_block_shape *shape, const void *index_keys, size_t key_stride, int32_t n_tokens,
                      const float *index_query, int32_t *selection_out, void *scratch) {
-    int status = check_shape(shape);
+    int status = hsp__check_block(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !selection_out || (n_tokens && (!index_keys || !index_query || !scratch)))

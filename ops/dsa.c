@@ -3,6 +3,7 @@
  * The lightning indexer of DeepSeek sparse attention: packed keys and queries, scores, and the choice of tokens.
  */
 #include "kernels.h"
+#include "shapes.h"
 #include "top.h"
 
 #include <math.h>
@@ -15,16 +16,6 @@
 
 #define TOO_GREAT 0x1.ffp127f /* from here on bf16 rounds to infinity */
 
-static int check_shape(const hsp_dsa_shape *shape) {
-    if (!shape || shape->struct_size != sizeof *shape || (shape->dtype != HSP_BF16 && shape->dtype != HSP_E4M3))
-        return HSP_EINVAL;
-    if (shape->n_heads < 1 || shape->head_dim < 16 || (shape->head_dim & (shape->head_dim - 1)) || shape->reserved)
-        return HSP_EINVAL;
-    if (shape->n_heads > HSP__MAX_DIM || shape->head_dim > HSP__MAX_DIM)
-        return HSP_ELIMIT;
-    return HSP_OK;
-}
-
 static size_t key_bytes(const hsp_dsa_shape *shape) {
     size_t dim = (size_t)shape->head_dim;
     return shape->dtype == HSP_E4M3 ? dim + sizeof(float) : dim * 2;
@@ -35,7 +26,7 @@ static size_t query_floats(const hsp_dsa_shape *shape) {
 }
 
 int hsp_dsa_key_bytes(const hsp_dsa_shape *shape, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_dsa(shape);
     if (status)
         return status;
     if (!bytes_out)
@@ -45,7 +36,7 @@ int hsp_dsa_key_bytes(const hsp_dsa_shape *shape, size_t *bytes_out) {
 }
 
 int hsp_dsa_query_bytes(const hsp_dsa_shape *shape, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_dsa(shape);
     if (status)
         return status;
     if (!bytes_out)
@@ -56,7 +47,7 @@ int hsp_dsa_query_bytes(const hsp_dsa_shape *shape, size_t *bytes_out) {
 
 /* Per token a score that becomes a rank in place. */
 int hsp_dsa_scratch(const hsp_dsa_shape *shape, int32_t n_tokens, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_dsa(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !bytes_out)
@@ -90,7 +81,7 @@ static float pack_row(const hsp_dsa_shape *shape, float *row, void *packed_out) 
 
 int hsp_dsa_pack_keys(const hsp_dsa_shape *shape, const float *keys, size_t key_stride, int32_t n_tokens,
                       void *rows_out, size_t row_stride) {
-    int status = check_shape(shape);
+    int status = hsp__check_dsa(shape);
     if (status)
         return status;
     size_t dim = (size_t)shape->head_dim;
@@ -113,7 +104,7 @@ int hsp_dsa_pack_keys(const hsp_dsa_shape *shape, const float *keys, size_t key_
 
 /* Heads go side by side, sixteen of a group, as the kernel reads them. */
 int hsp_dsa_pack_query(const hsp_dsa_shape *shape, const float *query, const float *weights, void *query_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_dsa(shape);
     if (status)
         return status;
     if (!query || !weights || !query_out)
@@ -166,7 +157,7 @@ static int check_rows(const hsp_dsa_shape *shape, const void *rows, size_t row_s
 
 int hsp_dsa_scores(const hsp_dsa_shape *shape, const void *rows, size_t row_stride, int32_t first, int32_t n_tokens,
                    const void *query, float *scores_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_dsa(shape);
     if (status)
         return status;
     if (first < 0 || n_tokens < 0 || (n_tokens && (!scores_out || check_rows(shape, rows, row_stride, query))))
@@ -190,7 +181,7 @@ static void emit_tokens(const uint32_t *ranks, int32_t n_tokens, int32_t k, int3
 
 int hsp_dsa_select(const hsp_dsa_shape *shape, const void *rows, size_t row_stride, int32_t n_tokens, const void *query,
                    int32_t k, int32_t *selection_out, void *scratch) {
-    int status = check_shape(shape);
+    int status = hsp__check_dsa(shape);
     if (status)
         return status;
     if (n_tokens < 0 || k < 1 || !selection_out)

@@ -4,26 +4,15 @@
  */
 #include "kernels.h"
 #include "select.h"
+#include "shapes.h"
 #include "top.h"
 
 /* Numbers to rank below which waking threads costs more than it saves. */
 #define ENOUGH_WORK (1 << 16)
 
-static int check_shape(const hsp_exact_shape *shape) {
-    if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
-        return HSP_EINVAL;
-    if (shape->n_heads < 1 || shape->n_kv_heads < 1 || shape->key_dim < 1 || shape->n_heads % shape->n_kv_heads)
-        return HSP_EINVAL;
-    if (shape->n_selections != 1 && shape->n_selections != shape->n_kv_heads)
-        return HSP_EINVAL;
-    if (shape->n_heads > HSP__MAX_DIM || shape->key_dim > HSP__MAX_DIM)
-        return HSP_ELIMIT;
-    return HSP_OK;
-}
-
 /* Per head a row of weights and a total; per selection their sums, which become ranks in place. */
 int hsp_exact_scratch(const hsp_exact_shape *shape, int32_t n_tokens, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_exact(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !bytes_out)
@@ -35,7 +24,7 @@ int hsp_exact_scratch(const hsp_exact_shape *shape, int32_t n_tokens, size_t *by
 
 static int check_select(const hsp_exact_shape *shape, const void *keys, size_t key_stride, int32_t n_tokens,
                         const float *query, int32_t k, const int32_t *selection_out, const void *scratch) {
-    int status = check_shape(shape);
+    int status = hsp__check_exact(shape);
     if (status)
         return status;
     if (n_tokens < 0 || k < 1 || !selection_out)

@@ -7,8 +7,7 @@
 #define HSP_KERNELS_H
 
 #include "hisparse_ops.h"
-
-#define HSP__MAX_DIM 16384 /* heads and channels a shape may have; keeps every product below in 64 bits */
+#include "shapes.h"
 
 /* One tile of one KV head: the query heads that share it against the rows named. */
 struct hsp__gqa_item {

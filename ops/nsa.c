@@ -4,34 +4,18 @@
  */
 #include "kernels.h"
 #include "select.h"
+#include "shapes.h"
 #include "top.h"
 
 /* Multiply-adds below which waking threads costs more than it saves. */
 #define ENOUGH_WORK (1 << 19)
-
-static int check_shape(const hsp_nsa_shape *shape) {
-    if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
-        return HSP_EINVAL;
-    if (shape->n_heads < 1 || shape->n_kv_heads < 1 || shape->key_dim < 1 || shape->n_heads % shape->n_kv_heads)
-        return HSP_EINVAL;
-    if (shape->compress_stride < 1 || shape->compress_tokens < 1 || shape->block_tokens < 1 ||
-        shape->compress_tokens % shape->compress_stride || shape->block_tokens % shape->compress_stride)
-        return HSP_EINVAL;
-    if (shape->n_blocks < 1 || shape->n_first < 0 || shape->n_local < 0 ||
-        (int64_t)shape->n_first + shape->n_local > shape->n_blocks)
-        return HSP_EINVAL;
-    if (shape->n_heads > HSP__MAX_DIM || shape->key_dim > HSP__MAX_DIM ||
-        (int64_t)shape->n_blocks * shape->block_tokens > INT32_MAX)
-        return HSP_ELIMIT;
-    return HSP_OK;
-}
 
 static int32_t compressed_of(const hsp_nsa_shape *shape, int32_t n_tokens) {
     return n_tokens < shape->compress_tokens ? 0 : (n_tokens - shape->compress_tokens) / shape->compress_stride + 1;
 }
 
 int hsp_nsa_compressed(const hsp_nsa_shape *shape, int32_t n_tokens, int32_t *n_compressed_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_nsa(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !n_compressed_out)
@@ -42,7 +26,7 @@ int hsp_nsa_compressed(const hsp_nsa_shape *shape, int32_t n_tokens, int32_t *n_
 
 /* Per head a row of weights and a total; per KV head their sums over its heads, and ranks of its blocks. */
 int hsp_nsa_scratch(const hsp_nsa_shape *shape, int32_t n_tokens, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_nsa(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !bytes_out)
@@ -78,7 +62,7 @@ static void rank_blocks(const hsp_nsa_shape *shape, const float *sums, int32_t n
 
 static int check_select(const hsp_nsa_shape *shape, const void *keys, size_t key_stride, int32_t n_tokens,
                         const float *query, const int32_t *selection_out, const void *scratch) {
-    int status = check_shape(shape);
+    int status = hsp__check_nsa(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !selection_out || (n_tokens && !scratch))

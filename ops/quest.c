@@ -4,23 +4,13 @@
  */
 #include "kernels.h"
 #include "select.h"
+#include "shapes.h"
 #include "top.h"
 
 /* Numbers read below which waking threads costs more than it saves: some ten microseconds of one core. */
 #define ENOUGH_WORK (1 << 19)
 
 #define PAGES_TOGETHER 64 /* pages one thread scores at a time */
-
-static int check_shape(const hsp_quest_shape *shape) {
-    if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
-        return HSP_EINVAL;
-    if (shape->n_heads < 1 || shape->n_kv_heads < 1 || shape->head_dim < 1 || shape->page_tokens < 1 ||
-        shape->n_heads % shape->n_kv_heads)
-        return HSP_EINVAL;
-    if (shape->n_heads > HSP__MAX_DIM || shape->head_dim > HSP__MAX_DIM)
-        return HSP_ELIMIT;
-    return HSP_OK;
-}
 
 static int32_t channels_of(const hsp_quest_shape *shape) {
     return shape->n_kv_heads * shape->head_dim;
@@ -35,7 +25,7 @@ static int32_t pages_of(const hsp_quest_shape *shape, int32_t n_tokens) {
 }
 
 int hsp_quest_bytes(const hsp_quest_shape *shape, int32_t max_tokens, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_quest(shape);
     if (status)
         return status;
     if (max_tokens < 0 || !bytes_out)
@@ -46,7 +36,7 @@ int hsp_quest_bytes(const hsp_quest_shape *shape, int32_t max_tokens, size_t *by
 
 int hsp_quest_update(const hsp_quest_shape *shape, void *stats, const void *keys, size_t key_stride, int32_t first,
                      int32_t n_tokens) {
-    int status = check_shape(shape);
+    int status = hsp__check_quest(shape);
     if (status)
         return status;
     if (first < 0 || n_tokens < 0 || (n_tokens && (!stats || !keys)))
@@ -72,7 +62,7 @@ int hsp_quest_update(const hsp_quest_shape *shape, void *stats, const void *keys
 
 /* The mean query, and per page a score that becomes a rank in place. */
 int hsp_quest_scratch(const hsp_quest_shape *shape, int32_t n_tokens, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__check_quest(shape);
     if (status)
         return status;
     if (n_tokens < 0 || !bytes_out)
@@ -121,7 +111,7 @@ static void select_pages(const hsp_quest_shape *shape, float *scores, int32_t n_
 
 static int check_select(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query,
                         int32_t k, const int32_t *selection_out, const void *scratch) {
-    int status = check_shape(shape);
+    int status = hsp__check_quest(shape);
     if (status)
         return status;
     if (n_tokens < 0 || k < 1 || k % shape->page_tokens || !selection_out)

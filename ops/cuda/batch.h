@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What every entry point of the library on the GPU does: check the batch, launch, and make a status of what CUDA says.
+ */
+#ifndef HSP_OPS_CUDA_BATCH_H
+#define HSP_OPS_CUDA_BATCH_H
+
+#include "hisparse_ops_gpu.h"
+
+#include <cuda_runtime_api.h>
+
+static inline int hsp__gpu_check(const hsp_gpu_batch *b) {
+    if (!b || b->struct_size != sizeof *b || b->batch < 0 || b->n_queries < 1 || b->max_tokens < 0 || !b->slot ||
+        !b->n_tokens)
+        return HSP_EINVAL;
+    return b->batch > 65535 || b->n_queries > 65535 || b->max_tokens > 1 << 30 ? HSP_ELIMIT : HSP_OK;
+}
+
+static inline int hsp__gpu_status(cudaError_t status) {
+    return status == cudaSuccess ? HSP_OK : HSP_EDEVICE;
+}
+
+/* How many `each` hold n. */
+static inline int64_t hsp__gpu_pieces(int64_t n, int64_t each) {
+    return (n + each - 1) / each;
+}
+
+#ifdef __CUDACC__
+/* Grids are sized by what there may be; this is what there is. */
+static __device__ __forceinline__ int32_t hsp__gpu_tokens(const hsp_gpu_batch &b, int32_t entry, int32_t query) {
+    int32_t n = b.n_tokens[(size_t)entry * b.n_queries + query];
+    return n < 0 ? 0 : n > b.max_tokens ? b.max_tokens : n;
+}
+
+/* Launch a kernel whose one argument is a struct; `cluster` blocks along x go together, 1: no cluster. */
+static inline int hsp__gpu_launch(const void *kernel, dim3 grid, int threads, int cluster, size_t shared_bytes,
+                                  const void *params, void *stream) {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute[1] = {};
+    void *arguments[] = {(void *)params};
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0)
+        return HSP_OK;
+    if (shared_bytes > 48 * 1024) {
+        cudaError_t status =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        if (status != cudaSuccess)
+            return HSP_EDEVICE;
+    }
+    config.gridDim = grid;
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = (cudaStream_t)stream;
+    attribute[0].id = cudaLaunchAttributeClusterDimension;
+    attribute[0].val.clusterDim.x = (unsigned)cluster;
+    attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
+    config.attrs = attribute;
+    config.numAttrs = cluster > 1 ? 1 : 0;
+    return hsp__gpu_status(cudaLaunchKernelExC(&config, kernel, arguments));
+}
+#endif
+
+#endif
