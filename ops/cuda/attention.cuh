@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What all attention kernels share. The rows of a query are cut into n_chunks runs of whole tiles. A block takes one
- * chunk with some heads, goes through its tiles in ascending order with a running maximum, and the blocks of all chunks,
- * which are one cluster, then send each other their results, so that each can combine, in ascending order, those of some
- * of the heads. Which numbers are added in which order therefore depends on the shapes and on n_chunks alone.
+ * chunk with some heads, goes through its tiles in ascending order with a running maximum, and the blocks of all
+ * chunks, which are one cluster, then send each other their results, so that each can combine, in ascending order,
+ * those of some of the heads. Which numbers are added in which order therefore depends on the shapes and on n_chunks
+ * alone.
  */
 #ifndef HSP_ATTENTION_CUH
 #define HSP_ATTENTION_CUH

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The attention kernel for any shape and any GPU from compute capability 8.0 on: mma.sync on 16 x 8 x 16, operands
- * through ldmatrix. Heads go along M, in WM times 16; WN warps share the rows of a tile for the scores, and the channels
- * of the values for the sum.
+ * through ldmatrix. Heads go along M, in WM times 16; WN warps share the rows of a tile for the scores, and the
+ * channels of the values for the sum.
  *
  * A loader names the number format and brings the rows of a tile into shared memory, as cp.async if it likes.
  */
@@ -238,8 +238,8 @@ static __device__ __forceinline__ void sum_values(const mma_block<WM, WN> &b, ui
                                                   float (&values)[VT][4]) {
     const uint32_t at8 = b.lane % 8, half = b.lane / 8 % 2, quarter = b.lane / 16;
     const uint32_t pitch = pitch_of(b.call.layout.value_offset ? b.call.a.value_dim : b.call.a.key_dim);
-    uint32_t p = hsp__shared(b.memory) + b.call.layout.weights + (b.wm * 16 + at8 + half * 8) * pitch_of(TILE) +
-                 quarter * 16;
+    uint32_t p =
+        hsp__shared(b.memory) + b.call.layout.weights + (b.wm * 16 + at8 + half * 8) * pitch_of(TILE) + quarter * 16;
     uint32_t v = stage + b.call.layout.value_offset + (at8 + half * 8) * pitch + (b.wn * 16 + quarter * 8) * 2;
 #pragma unroll
     for (int n = 0; n < VT; n++) {

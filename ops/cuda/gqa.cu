@@ -52,7 +52,8 @@ static int launch(hsp__attention &a, const hsp_gpu_batch *batch, void *stream) {
     return attend_launch<rows, 4, 2, 32>(a, batch, stream);
 }
 
-static int check(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const hsp_plane_view *values, int32_t n_lists) {
+static int check(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const hsp_plane_view *values,
+                 int32_t n_lists) {
     int status = hsp__gqa_check(shape);
     if (status)
         return status;

@@ -20,6 +20,8 @@ static int check(const hsp_mla_shape *shape, const hsp_plane_view *planes) {
     return shape->format != HSP_MLA_V4 || hsp__plane_aligned(planes + 1, 8) ? HSP_OK : HSP_EINVAL;
 }
 
+int hsp__mla_no_wgmma;
+
 /* wgmma is of compute capability 9.0 and no other. */
 static int has_wgmma(int *has_out) {
     int device = 0, major = 0, minor = 0;
@@ -27,13 +29,13 @@ static int has_wgmma(int *has_out) {
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
         return HSP_EDEVICE;
-    *has_out = major == 9 && minor == 0;
+    *has_out = major == 9 && minor == 0 && !hsp__mla_no_wgmma;
     return HSP_OK;
 }
 
 static int describe(const hsp_mla_shape *shape, const hsp_plane_view *planes, const hsp_gpu_batch *batch,
-                  const float *query, const int32_t *row_ids, int32_t n_rows, int32_t n_chunks, const float *sink,
-                  float *out, float *lse_out, hsp__attention *a) {
+                    const float *query, const int32_t *row_ids, int32_t n_rows, int32_t n_chunks, const float *sink,
+                    float *out, float *lse_out, hsp__attention *a) {
     int status = check(shape, planes);
     if (status == HSP_OK)
         status = hsp__gpu_check(batch);

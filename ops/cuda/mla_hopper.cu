@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * MLA attention for compute capability 9.0. A block has 64 heads and one chunk of the rows. Four warpgroups, each with a
- * part of its own, hand tiles of 64 rows on:
+ * MLA attention for compute capability 9.0. A block has 64 heads and one chunk of the rows. Four warpgroups, each with
+ * a part of its own, hand tiles of 64 rows on:
  *
  *   loader    gathers rows into one of two tiles in shared memory, as bf16, swizzled as wgmma wants them
  *   scorer    S = Q K^T, running maximum, weights P = 2^(S - maximum) as bf16 into shared memory, and by how much that
@@ -9,8 +9,8 @@
  *   two sums  O = fade O + P V, 256 channels each, in registers; V is the tile that was K
  *
  * Tile i is in buffer i % 2. filled[buffer][part] says that a third of its columns is there, weighed that P of the
- * latest tile is there, emptied[buffer] that both sums have done with the tile and with P. While the sums work on tile i
- * the scorer works on tile i + 1.
+ * latest tile is there, emptied[buffer] that both sums have done with the tile and with P. While the sums work on tile
+ * i the scorer works on tile i + 1.
  */
 #include "mla_launch.h"
 #include "mla_rows.cuh"

@@ -9,6 +9,9 @@
 
 #define HSP__MLA_HEADS 64 /* of a block */
 
+/* For tests: not 0: as on a GPU that has none. */
+extern "C" int hsp__mla_no_wgmma;
+
 int hsp__mla_hopper_launch(const hsp__attention &a, int32_t format, const hsp_gpu_batch *batch, void *stream);
 int hsp__mla_mma_launch(const hsp__attention &a, int32_t format, const hsp_gpu_batch *batch, void *stream);
 

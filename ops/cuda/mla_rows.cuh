@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of MLA on their way to bf16, in columns of 64 channels (128 bytes of bf16). Eight lanes take a row: lane p has
- * channels 8p .. 8p + 7 of every column, which are one 16-byte piece of bf16 and, in the packed formats, 8 bytes of e4m3.
+ * channels 8p .. 8p + 7 of every column, which are one 16-byte piece of bf16 and, in the packed formats, 8 bytes of
+ * e4m3.
  */
 #ifndef HSP_MLA_ROWS_CUH
 #define HSP_MLA_ROWS_CUH
@@ -14,7 +15,7 @@
 template <int FORMAT>
 struct mla_format {
     static const bool PACKED = FORMAT != HSP_MLA_BF16;
-    static const int COLUMNS = FORMAT == HSP_MLA_V4 ? 8 : 9;   /* of the key; the last is the rope */
+    static const int COLUMNS = FORMAT == HSP_MLA_V4 ? 8 : 9;      /* of the key; the last is the rope */
     static const int SCALE_BYTES = FORMAT == HSP_MLA_V4 ? 0 : 16; /* between latent and rope */
 };
 
