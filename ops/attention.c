@@ -8,23 +8,8 @@
 
 #include <math.h>
 
-static int check_shape(const hsp_gqa_shape *shape) {
-    if (!shape || shape->struct_size != sizeof *shape || shape->dtype < HSP_F32 || shape->dtype > HSP_BF16)
-        return HSP_EINVAL;
-    if (shape->n_heads < 1 || shape->n_kv_heads < 1 || shape->key_dim < 1 || shape->value_dim < 1 ||
-        shape->n_heads % shape->n_kv_heads)
-        return HSP_EINVAL;
-    if (shape->n_heads > HSP__MAX_DIM || shape->key_dim > HSP__MAX_DIM || shape->value_dim > HSP__MAX_DIM)
-        return HSP_ELIMIT;
-    return HSP_OK;
-}
-
-static size_t row_bytes(const hsp_gqa_shape *shape, int32_t dim) {
-    return (size_t)shape->n_kv_heads * (size_t)dim * (shape->dtype == HSP_F32 ? 4 : 2);
-}
-
 int hsp_gqa_scratch(const hsp_gqa_shape *shape, int32_t n_rows, size_t *bytes_out) {
-    int status = check_shape(shape);
+    int status = hsp__gqa_check(shape);
     if (status)
         return status;
     if (n_rows < 0 || !bytes_out)
@@ -36,15 +21,14 @@ int hsp_gqa_scratch(const hsp_gqa_shape *shape, int32_t n_rows, size_t *bytes_ou
 
 static int check_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const hsp_plane_view *values,
                        int32_t n_rows, int32_t first_tile) {
-    int status = check_shape(shape);
+    int status = hsp__gqa_check(shape);
     if (status)
         return status;
     if (n_rows < 0 || first_tile < 0)
         return HSP_EINVAL;
     if ((int64_t)first_tile * HSP_ATTENTION_TILE + n_rows > INT32_MAX)
         return HSP_ELIMIT;
-    status = hsp__check_plane(keys, row_bytes(shape, shape->key_dim));
-    return status ? status : hsp__check_plane(values, row_bytes(shape, shape->value_dim));
+    return hsp__gqa_check_planes(shape, keys, values);
 }
 
 /* What is common to all items of a call; everything of KV head 0 and of the first tile. */
@@ -71,10 +55,10 @@ static void place_item(const hsp_gqa_shape *shape, int32_t tile, int32_t kv_head
     item->row_ids += first;
     item->query += head * (size_t)shape->key_dim;
     item->partial_out += ((size_t)tile * (size_t)shape->n_heads + head) * hsp__partial_floats(shape->value_dim);
-    item->key.base =
-        (char *)item->key.base + (size_t)kv_head * (row_bytes(shape, shape->key_dim) / (size_t)shape->n_kv_heads);
-    item->value.base =
-        (char *)item->value.base + (size_t)kv_head * (row_bytes(shape, shape->value_dim) / (size_t)shape->n_kv_heads);
+    item->key.base = (char *)item->key.base +
+                     (size_t)kv_head * (hsp__gqa_row_bytes(shape, shape->key_dim) / (size_t)shape->n_kv_heads);
+    item->value.base = (char *)item->value.base +
+                       (size_t)kv_head * (hsp__gqa_row_bytes(shape, shape->value_dim) / (size_t)shape->n_kv_heads);
 }
 
 int hsp_gqa_tiles(const hsp_gqa_shape *shape, const hsp_plane_view *keys, const hsp_plane_view *values,
@@ -111,7 +95,7 @@ void hsp__apply_sink(float sink, float lse, int32_t value_dim, float *out) {
 
 int hsp_gqa_combine(const hsp_gqa_shape *shape, const void *scratch, int32_t n_tiles, const float *sink, float *out,
                     float *lse_out) {
-    int status = check_shape(shape);
+    int status = hsp__gqa_check(shape);
     if (status)
         return status;
     if (n_tiles < 0 || (n_tiles && !scratch) || !out)

@@ -19,46 +19,12 @@
 
 #define LEAST_MAXIMUM 1e-4f
 
-/* Channels under one scale, and bytes of a scale; 0: no scales. */
-static int32_t group_of(const hsp_mla_shape *shape) {
-    return shape->format == HSP_MLA_FP8 ? 128 : shape->format == HSP_MLA_V4 ? 64 : 0;
-}
-
 static size_t scale_bytes(const hsp_mla_shape *shape) {
     return shape->format == HSP_MLA_FP8 ? 4 : 1;
 }
 
 static size_t n_groups(const hsp_mla_shape *shape) {
-    return (size_t)(shape->latent_dim / group_of(shape));
-}
-
-/* V4's scales are padded, to 8 bytes at the published 448 channels. */
-static size_t scale_plane_bytes(const hsp_mla_shape *shape) {
-    return (n_groups(shape) + 7) / 8 * 8;
-}
-
-int hsp__mla_check(const hsp_mla_shape *shape) {
-    if (!shape || shape->struct_size != sizeof *shape || shape->format < HSP_MLA_BF16 || shape->format > HSP_MLA_V4)
-        return HSP_EINVAL;
-    if (shape->n_heads < 1 || shape->latent_dim < 1 || shape->rope_dim < 1 || shape->reserved != 0)
-        return HSP_EINVAL;
-    if (group_of(shape) && shape->latent_dim % group_of(shape))
-        return HSP_EINVAL;
-    if (shape->n_heads > HSP__MAX_DIM || (int64_t)shape->latent_dim + shape->rope_dim > HSP__MAX_DIM)
-        return HSP_ELIMIT;
-    return HSP_OK;
-}
-
-int hsp__mla_check_planes(const hsp_mla_shape *shape, const hsp_plane_view *planes) {
-    size_t latent = (size_t)shape->latent_dim, rope = (size_t)shape->rope_dim, bytes = latent + 2 * rope;
-    if (shape->format == HSP_MLA_BF16)
-        bytes += latent;
-    else if (shape->format == HSP_MLA_FP8)
-        bytes += n_groups(shape) * scale_bytes(shape);
-    int status = hsp__check_plane(planes, bytes);
-    if (status || shape->format != HSP_MLA_V4)
-        return status;
-    return hsp__check_plane(planes + 1, scale_plane_bytes(shape));
+    return (size_t)(shape->latent_dim / hsp__mla_group(shape));
 }
 
 /* Where the parts of a row begin; scales: NULL in bf16 rows. */
@@ -99,7 +65,7 @@ static float load_scale(const hsp_mla_shape *shape, const char *scales, size_t g
 void hsp__mla_unpack_row(const hsp_mla_shape *shape, const hsp_plane_view *planes, int32_t id, float *row_out) {
     const struct hsp__kernels *kernels = hsp__ops();
     const struct parts parts = parts_of(shape, planes, id);
-    size_t latent = (size_t)shape->latent_dim, group = (size_t)group_of(shape);
+    size_t latent = (size_t)shape->latent_dim, group = (size_t)hsp__mla_group(shape);
     kernels->unpack[parts.scales ? HSP_E4M3 : HSP_BF16](parts.latent, latent, row_out);
     for (size_t g = 0; parts.scales && g < n_groups(shape); g++) {
         float scale = load_scale(shape, parts.scales, g), *numbers = row_out + g * group;
@@ -132,7 +98,7 @@ static void store_scale(const hsp_mla_shape *shape, int exponent, char *scales, 
 static void pack_row(const hsp_mla_shape *shape, const float *row, const hsp_plane_view *planes, int32_t id) {
     const struct hsp__kernels *kernels = hsp__ops();
     const struct parts parts = parts_of(shape, planes, id);
-    size_t latent = (size_t)shape->latent_dim, group = (size_t)group_of(shape);
+    size_t latent = (size_t)shape->latent_dim, group = (size_t)hsp__mla_group(shape);
     if (!parts.scales)
         kernels->pack[HSP_BF16](row, latent, parts.latent);
     for (size_t g = 0; parts.scales && g < n_groups(shape); g++) {
@@ -144,7 +110,7 @@ static void pack_row(const hsp_mla_shape *shape, const float *row, const hsp_pla
         kernels->pack[HSP_E4M3](scaled, group, parts.latent + g * group);
     }
     if (shape->format == HSP_MLA_V4)
-        memset(parts.scales + n_groups(shape), 0, scale_plane_bytes(shape) - n_groups(shape));
+        memset(parts.scales + n_groups(shape), 0, hsp__mla_row_bytes(shape, 1) - n_groups(shape));
     kernels->pack[HSP_BF16](row + latent, (size_t)shape->rope_dim, parts.rope);
 }
 
