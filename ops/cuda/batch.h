@@ -10,10 +10,10 @@
 #include <cuda_runtime_api.h>
 
 static inline int hsp__gpu_check(const hsp_gpu_batch *b) {
-    if (!b || b->struct_size != sizeof *b || b->batch < 0 || b->n_queries < 1 || b->max_tokens < 0 ||
-        !b->slot || !b->n_tokens)
+    if (!b || b->struct_size != sizeof *b || b->batch < 0 || b->n_queries < 1 || b->max_tokens < 0 || !b->slot ||
+        !b->n_tokens)
         return HSP_EINVAL;
-    return b->batch > 65535 || b->n_queries > 65535 ? HSP_ELIMIT : HSP_OK;
+    return b->batch > 65535 || b->n_queries > 65535 || b->max_tokens > 1 << 30 ? HSP_ELIMIT : HSP_OK;
 }
 
 static inline int hsp__gpu_status(cudaError_t status) {

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "hisparse_ops.h"
+#include "hisparse_ops_gpu.h"
 
 static void structs_keep_their_size(void **state) {
     (void)state;
@@ -29,6 +29,7 @@ static void structs_keep_their_size(void **state) {
     assert_int_equal(sizeof(hsp_gqa_shape), 32);
     assert_int_equal(sizeof(hsp_dsa_shape), 24);
     assert_int_equal(sizeof(hsp_mla_shape), 32);
+    assert_int_equal(sizeof(hsp_gpu_batch), 40);
 }
 
 static void fields_keep_their_place(void **state) {

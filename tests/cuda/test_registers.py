@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every kernel of the library, compiled for the GPU it is tuned for: no spills, and its largest block fits the registers.
+"""Every kernel of the libraries, compiled for the GPU it is tuned for: no spills, and its largest block fits the registers.
 
 usage: test_registers.py BUILD_DIR     skipped where the build has no CUDA compiler
 """
@@ -13,7 +13,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REGISTERS = 65536  # of a multiprocessor
-THREADS = {"swap_in": 1024, "swap_in_big": 1024}  # of the largest block, as the sources say; the others launch 256 or fewer
+THREADS = {"swap_in": 1024, "swap_in_big": 1024, "top": 512}  # of the largest block, as the sources say; the others launch 256 or fewer
 KERNEL = re.compile(r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers", re.S)
 
 
@@ -27,7 +27,7 @@ def kernels(nvcc, source):
     """Name, bytes spilled and registers of each kernel of a source."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([nvcc, "-std=c++17", "-O3", "-gencode", "arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-I", os.path.join(ROOT, "src"),
-                               "-I", os.path.join(ROOT, "include"), "-c", source, "-o", os.path.join(folder, "kernel.o")],
+                               "-I", os.path.join(ROOT, "include"), "-I", os.path.join(ROOT, "ops"), "-c", source, "-o", os.path.join(folder, "kernel.o")],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         return [(done.stdout.strip()[-300:], 1, 0)]
@@ -36,7 +36,7 @@ def kernels(nvcc, source):
 
 def main():
     nvcc = compiler(sys.argv[1])
-    sources = sorted(glob.glob(os.path.join(ROOT, "src", "backend", "cuda", "*.cu")))
+    sources = sorted(glob.glob(os.path.join(ROOT, "src", "backend", "cuda", "*.cu")) + glob.glob(os.path.join(ROOT, "ops", "cuda", "*.cu")))
     if not nvcc:
         print("ok 1 - kernels fit # SKIP no CUDA compiler\n1..1")
         return
