@@ -129,11 +129,11 @@ static __device__ __forceinline__ void load_unpacked(shared_state<FORMAT> &sm, c
     for (int32_t n = 0; n < j.end - j.tile; n++) {
         const int buffer = n & 1;
         const uint32_t to = place_in<FORMAT>(sm, buffer);
-        const loader_rows next = load_ids(a, j, j.tile + n + 1);
         load_packed<FORMAT>(a, rows.id[1], lane, odd);
         barrier_wait(hsp__shared(&sm.emptied[buffer]), (n >> 1 & 1) ^ 1);
         store_unpacked<FORMAT>(even, to);
         load_packed<FORMAT>(a, rows.id[2], lane, even);
+        const loader_rows next = load_ids(a, j, j.tile + n + 1);
         store_unpacked<FORMAT>(odd, to + 2048);
         load_packed<FORMAT>(a, rows.id[3], lane, odd);
         store_unpacked<FORMAT>(even, to + 2 * 2048);
