@@ -149,19 +149,21 @@ HSP_API int hsp_gpu_exact_scratch(const hsp_exact_shape *shape, int32_t max_batc
 HSP_API int hsp_gpu_exact_select(const hsp_exact_shape *shape, const hsp_gpu_batch *batch, const void *keys,
                                  uint64_t request_stride, uint64_t key_stride, const float *query, int32_t k,
                                  int32_t *selection_out, void *scratch, void *stream);
+
 /* ------------------------------------------------------------------------------------------------------- attention --
  * As hsp_gqa_tiles and hsp_gqa_combine, and hsp_mla_attend, for every query of the batch, in one launch. row_ids: int32
  * [batch][n_queries][n_rows], as hsp_swap_in writes them; planes: views with device memory, as hsp_rows gives them. Of
  * the batch, n_tokens and max_tokens are not read: ids say what there is. A padding entry's ids are not read.
  *
  * The matrix products are those of tensor cores: the query and the weights of rows are rounded to the number format of
- * the rows (bf16 in MLA, which also rounds unpacked e4m3 times its scale; that is exact where scales are powers of two),
- * sums are float32. A weight errs by up to 2^-9 of itself in bf16, 2^-12 in fp16, where one below 2^-25 of its head's
- * greatest is 0 too. Infinities and NaN behave as on the CPU; a query beyond the range of fp16 is infinite.
+ * the rows (bf16 in MLA, which also rounds unpacked e4m3 times its scale; that is exact where scales are powers of
+ * two), sums are float32. A weight errs by up to 2^-9 of itself in bf16, 2^-12 in fp16, where one below 2^-25 of its
+ * head's greatest is 0 too. Infinities and NaN behave as on the CPU; a query beyond the range of fp16 is infinite.
  *
- * n_chunks: 1, 2, 4 or 8. The tiles of a query are cut into so many runs as equal as can be, each run taken by one block
- * of a cluster, and the results of the runs are added in ascending order. It is part of the shape: results in bits
- * depend on it. 2 suits 64 blocks of 64 heads and more (a batch of 32 with 128 heads), 8 is fastest for one request.
+ * n_chunks: 1, 2, 4 or 8. The tiles of a query are cut into so many runs as equal as can be, each run taken by one
+ * block of a cluster, and the results of the runs are added in ascending order. It is part of the shape: results in
+ * bits depend on it. 2 suits 64 blocks of 64 heads and more (a batch of 32 with 128 heads), 8 is fastest for one
+ * request.
  *
  * query, out: 16-byte aligned. sink: float [n_heads] or NULL. lse_out: float [batch][n_queries][n_heads] or NULL. */
 

@@ -133,12 +133,13 @@ static __device__ __forceinline__ void load_unpacked(shared_state<FORMAT> &sm, c
         barrier_wait(hsp__shared(&sm.emptied[buffer]), (n >> 1 & 1) ^ 1);
         store_unpacked<FORMAT>(even, to);
         load_packed<FORMAT>(a, rows.id[2], lane, even);
+        const loader_rows next = load_ids(a, j, j.tile + n + 1);
         store_unpacked<FORMAT>(odd, to + 2048);
         load_packed<FORMAT>(a, rows.id[3], lane, odd);
-        rows = load_ids(a, j, j.tile + n + 1);
         store_unpacked<FORMAT>(even, to + 2 * 2048);
-        load_packed<FORMAT>(a, rows.id[0], lane, even);
+        load_packed<FORMAT>(a, next.id[0], lane, even);
         store_unpacked<FORMAT>(odd, to + 3 * 2048);
+        rows = next;
         publish_stores();
         for (int part = 0; part < PARTS; part++)
             barrier_arrive(hsp__shared(&sm.filled[buffer][part]));
