@@ -209,18 +209,21 @@ static int append(void *self, int32_t layer, const hsp_row_source *rows, int32_t
     return hsp__cuda_check(cuda, hsp__cuda_append_launch(&p, cuda->batch, stream), "append", error);
 }
 
+/* From a batch of 32 on 12 blocks fetch at once. With few misses a request need not wait for its turn, unless the batch
+ * is so large that few of each are many in all (lab/swap_in.md). */
+enum { TURNS_FROM_BATCH = 32, TURNS_AT_ONCE = 12, FEW_MISSES = 32, FEW_UP_TO_BATCH = 64 };
+
 /* Blocks a request: enough to cover the link's latency, no more than a quarter of the multiprocessors in all; past
- * eight nothing is gained (lab/swap_in.md). */
+ * eight nothing is gained. With turns two, where that is not more than half of them: a request that misses everything
+ * is done in half the time (lab/swap_in.md). */
 static int parts_for(const hsp__cuda *cuda, int32_t batch) {
-    int parts = 1, most = cuda->config->request_blocks ? cuda->config->request_blocks : HSP__CUDA_MOST_PARTS;
-    while (parts < most && 2 * parts * batch <= cuda->n_multiprocessors / 4)
+    int turns = batch >= TURNS_FROM_BATCH, parts = 1, most = turns ? 2 : HSP__CUDA_MOST_PARTS;
+    if (cuda->config->request_blocks && cuda->config->request_blocks < most)
+        most = cuda->config->request_blocks;
+    while (parts < most && 2 * parts * batch <= cuda->n_multiprocessors / (turns ? 2 : 4))
         parts *= 2;
     return parts;
 }
-
-/* From a batch of 32 on one block serves a request, and 12 fetch at once. With few misses a request need not wait for
- * its turn, unless the batch is so large that few of each are many in all (lab/swap_in.md). */
-enum { TURNS_FROM_BATCH = 32, TURNS_AT_ONCE = 12, FEW_MISSES = 32, FEW_UP_TO_BATCH = 64 };
 
 static int swap(hsp__cuda *cuda, hsp__cuda_swap_in *p, int32_t batch, int overlaps, void *stream, const char *what,
                 hsp__error *error) {
@@ -232,7 +235,7 @@ static int swap(hsp__cuda *cuda, hsp__cuda_swap_in *p, int32_t batch, int overla
     p->few = batch <= FEW_UP_TO_BATCH ? FEW_MISSES : 0;
     p->in_flight = config->pieces_in_flight ? config->pieces_in_flight : turns ? 2 : 4;
     if (hsp__cuda_swap_in_fits(p->policy, p->n, p->n_slots))
-        status = hsp__cuda_swap_in_launch(p, turns ? 1 : parts_for(cuda, batch), overlaps, stream);
+        status = hsp__cuda_swap_in_launch(p, parts_for(cuda, batch), overlaps, stream);
     else
         status = hsp__cuda_swap_in_big_launch(p, stream);
     remember(cuda, stream);

@@ -25,6 +25,7 @@ struct shared_state {
     uint32_t where[THREADS * EK / 2]; /* of all entries, two a word, looked up by the blocks of a cluster together */
     __align__(8) uint64_t looked_up;  /* barrier: all words of `where` are there */
     uint32_t n_listed;
+    uint32_t split;     /* of the sorted misses: the second block's first */
     uint32_t n_set_off; /* warps that have started on the last they fetch */
 };
 

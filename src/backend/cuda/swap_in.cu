@@ -6,9 +6,9 @@
  * that are the first to miss their token) are dealt to the blocks by their token; the first row of each warp sets off
  * before it is known which slot it will take.
  *
- * A large batch has one block for each request; a block with more than a few misses sorts them by their place in the
- * context and fetches them when its turn comes (turns.cuh). With more than 4096 entries there are no registers for the
- * sorting, and nobody waits.
+ * A large batch has one block for each request, or two, with half of its misses each; where they are more than a few,
+ * they are sorted by their place in the context and fetched when the block's turn comes (turns.cuh). With more than
+ * 4096 entries there are no registers for the sorting, and nobody waits.
  *
  * Barriers: after loading, after the tags were compared, in the prefix sum, and before the new order and the victims
  * are read; with misses a few more. */
@@ -227,22 +227,38 @@ static __device__ __forceinline__ void sum_buckets(shared_state<EK, EO> &sm) {
     sm.bucket[threadIdx.x] = before + upto - mine;
 }
 
+/* Where the second of two blocks begins: at a bucket, for inside one each block has an order of its own. */
+template <int EK, int EO>
+static __device__ __forceinline__ void find_split(shared_state<EK, EO> &sm, uint32_t n_miss) {
+    uint32_t begin = sm.bucket[threadIdx.x], end = threadIdx.x + 1 < THREADS ? sm.bucket[threadIdx.x + 1] : n_miss;
+    if (begin <= n_miss / 2 && n_miss / 2 < end)
+        sm.split = begin;
+}
+
+/* A request that misses half of what it looks for has little beside it on the link, and needs more loads in flight. */
 template <int EK, int EO, bool PLAIN>
 static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
-                                                    const hsp__cuda_swap_in &p, const request_view &v,
+                                                    const hsp__cuda_swap_in &p, const request_view &v, const share &s,
                                                     const uint32_t *place, uint32_t n_miss) {
     uint32_t miss = l.miss;
 #pragma unroll
     for (int i = 0; i < EK; i++)
         if (l.mine >> i & 1)
             sm.list[sm.bucket[bucket_of(e.token[i], v.readable)] + place[i]] = {host_row_of(e, i, v), miss++};
+    if (s.parts > 1)
+        find_split(sm, n_miss);
     __syncthreads();
+    const uint32_t first = s.part == 0 ? 0 : sm.split, end = s.part + 1 == s.parts ? n_miss : sm.split;
+    if (first == end)
+        return;
     wait_for_turn(p);
-    fetch_rows<PLAIN, true>(p.rows, {sm.list, sm.victim, n_miss, (uint32_t)v.first_id}, p.in_flight, [&] {
-        /* The turn ends when all that is left has set off: the next block's rows fill the link meanwhile. */
-        if (threadIdx.x % 32 == 0 && atomicAdd(&sm.n_set_off, 1u) == THREADS / 32 - 1)
-            end_turn(p);
-    });
+    fetch_rows<PLAIN, true>(p.rows, {sm.list + first, sm.victim, end - first, (uint32_t)v.first_id},
+                            2 * n_miss > (uint32_t)p.n ? 4 : p.in_flight, [&] {
+                                /* The turn ends when all that is left has set off: the next block's rows fill the link
+                                 * meanwhile. */
+                                if (threadIdx.x % 32 == 0 && atomicAdd(&sm.n_set_off, 1u) == THREADS / 32 - 1)
+                                    end_turn(p);
+                            });
 }
 
 /* ------------------------------------------------------------------------------------------------------- kernel -- */
@@ -318,7 +334,7 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
     if (s.part == s.parts - 1) /* of a cluster not the block that has the order to store */
         count(p, view_request(p, hidden(v.slot)), sm.odd, n_miss);
     if (sorted)
-        fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, place, n_miss);
+        fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, s, place, n_miss);
     else if (n_miss > 0 && !p.no_io)
         fetch_share<EK, EO, PLAIN>(sm, p, s, (uint32_t)v.first_id, n_miss, h, held);
 }
