@@ -47,6 +47,7 @@ typedef struct attend_worker {
 /* Where a token attends. */
 typedef struct attend_place {
     int32_t layer;
+    int is_prompt;     /* all rows are at hand */
     const void *state; /* of the layer */
     kv *rows;
 } attend_place;

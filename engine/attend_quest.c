@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GQA whose layers attend to the pages that Quest selects, but for the first, which attend to everything. */
+/* GQA whose layers attend to the pages that Quest selects, but for the first, which attend to everything, as all do
+ * while the prompt is read: Quest is a method of decoding. */
 #include "arithmetic.h"
 #include "attend.h"
 
@@ -70,7 +71,7 @@ static int attend_selected(const attend *a, const attend_place *place, const flo
 
 static int token(const attend *a, const attend_place *place, const activations *x, int32_t t, const attend_worker *w) {
     const float *query = x->query + (size_t)t * a->sizes.query;
-    int dense = place->layer < a->m->dense_layers;
+    int dense = place->is_prompt || place->layer < a->m->dense_layers;
     int32_t n_tiles = (dense ? attend_all : attend_selected)(a, place, query, x->first + t + 1, w);
     if (n_tiles < 0)
         return -1;

@@ -52,7 +52,7 @@ static int append_rows(decoder *d, int32_t layer) {
 static int run_layer(decoder *d, int32_t layer) {
     const attend *a = &d->attention;
     char *state = d->state + (size_t)layer * a->sizes.state;
-    const attend_place place = {layer, state, d->rows};
+    const attend_place place = {layer, 0, state, d->rows};
     layer_begin(a, layer, &d->x);
     if (append_rows(d, layer) != 0)
         return -1;

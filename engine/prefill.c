@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The prompt, layer by layer: all of its tokens side by side through the matrix products, then every token attends on
- * its own, as in a step, while the rows of the layer are still in the last-level cache. */
+ * its own, as in a step (with Quest to everything), while the rows of the layer are still in the last-level cache. */
 #include "decoder.h"
 
 #include <omp.h>
@@ -81,7 +81,7 @@ static void *state_of(const decoder *d, int32_t layer) {
 
 /* Nothing can fail: the rows are at hand. */
 static int attend_layer(batch *b, int32_t layer) {
-    const attend_place place = {layer, state_of(b->ds[0], layer), &b->rows.base};
+    const attend_place place = {layer, 1, state_of(b->ds[0], layer), &b->rows.base};
     for (int32_t first = 0; first < b->x.n; first += TOKENS_AT_ONCE) {
         int32_t end = b->x.n - first < TOKENS_AT_ONCE ? b->x.n : first + TOKENS_AT_ONCE;
 #pragma omp parallel for schedule(dynamic, 4)

@@ -224,6 +224,11 @@ static void prefill_equals_steps(void **state) {
     for (int i = 0; i < N_SHAPES; i++)
         for (int threads = 1; threads <= 2; threads++) {
             bench steps = bench_open(&shapes[i]), whole = bench_open(&shapes[i]);
+            if (steps.sm->m->kind == MODEL_QUEST) { /* a prompt attends to everything: test_decoder.c */
+                bench_close(&steps);
+                bench_close(&whole);
+                continue;
+            }
             const char *error;
             int32_t far = 0, numbers = 0, stores = whole.sm->m->n_layers * whole.sm->m->stores;
             while (steps.d->length < LENGTH - 1)
