@@ -4,7 +4,7 @@
 #
 # usage: bench/gpu.sh BUNDLE OUT [STAGE...]
 #   BUNDLE: made by bench/gpu_bundle.sh. OUT: a folder for results.
-#   STAGE: tests sanitize bench calibrate verify; all of them when none is named.
+#   STAGE: tests sanitize bench ops calibrate verify; all of them when none is named.
 #   VERIFY_MINUTES (2): how long verify runs.
 #
 # OUT/summary.json says what ran, what passed and how long it took, and is written anew after every stage. The output of a
@@ -15,9 +15,9 @@ root=$(cd "$(dirname "$0")/.." && pwd) bundle=$(realpath "$1") out=$2
 [ -x "$bundle/bin/hisparse" ] || { echo "$1 is no bundle of bench/gpu_bundle.sh" >&2; exit 2; }
 shift 2
 stages=("$@")
-[ $# -gt 0 ] || stages=(tests sanitize bench calibrate verify)
+[ $# -gt 0 ] || stages=(tests sanitize bench ops calibrate verify)
 for stage in "${stages[@]}"; do
-  case $stage in tests | sanitize | bench | calibrate | verify) ;; *) echo "no stage $stage" >&2; exit 2 ;; esac
+  case $stage in tests | sanitize | bench | ops | calibrate | verify) ;; *) echo "no stage $stage" >&2; exit 2 ;; esac
 done
 mkdir -p "$out" && out=$(realpath "$out") && work=$(mktemp -d) && cd "$work" || exit 2
 trap 'rm -rf "$work"' EXIT
@@ -36,11 +36,19 @@ one() {
   echo "$kind $log: exit $code"
 }
 
-# Only the GPU's half of the tests: the rest runs anywhere.
+# Only the GPU's half of the tests: the rest runs anywhere. Those of selectors and attention are all of it.
 run_tests() {
   for program in "$bundle"/bin/test_*; do
-    CMOCKA_TEST_FILTER='* on cuda' one test "$(basename "$program")" - 180 "$program"
+    local filter='* on cuda'
+    case $program in */test_gpu_*) filter='*' ;; esac
+    CMOCKA_TEST_FILTER=$filter one test "$(basename "$program")" - 180 "$program"
   done
+}
+
+# Selectors and attention: a JSON object a line and case, all in OUT/ops.json.
+run_ops() {
+  for program in "$bundle"/bin/bench_ops_gpu_*; do one command "$(basename "$program")" - 100 "$program"; done
+  python3 "$root/bench/gpu_results.py" ops "$(cat "$bundle/commit")" "$out/ops.json" logs/bench_ops_gpu_*.txt || failed=1
 }
 
 # sanitize TOOL PROGRAM FILTER [ARGUMENT...]: small shapes, a few replays: a checked kernel takes some hundred times as long.
@@ -71,12 +79,12 @@ measure() {
 
 run_bench() {
   mkdir -p bench
-  measure floor --cases floor
+  measure floor --cases floor --seconds 0.5
   measure short --cases short
-  measure rows --batch 32 --misses 10 --row-bytes 512,576,584,656,1152,2048 --layers 4 --seconds 0.5
-  measure slots --batch 8,32 --misses 5 --slots 2048,4096,8192 --layers 4 --seconds 0.5
+  measure rows --batch 32 --misses 10 --row-bytes 512,576,584,656,1152,2048 --layers 4 --seconds 0.25
+  measure slots --batch 8,32 --misses 5 --slots 2048,4096,8192 --layers 4 --seconds 0.25
   for context in 8192 32768 131072 1048576; do
-    measure "context$context" --batch 1 --misses 0,5 --slots 2048 --layers 4 --context "$context" --seconds 0.5
+    measure "context$context" --batch 1 --misses 0,5 --slots 2048 --layers 4 --context "$context" --seconds 0.25
   done
   python3 "$root/bench/gpu_results.py" bench "$(cat "$bundle/commit")" "$out/swap_in.json" || failed=1
 }

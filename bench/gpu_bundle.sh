@@ -10,7 +10,8 @@ root=$(cd "$(dirname "$0")/.." && pwd) build=$(realpath "$1") bundle=$2
 programs=(test_recency test_selections test_lifecycle test_shapes test_model test_fault hisparse)
 libraries=(libcmocka.so.0 libjansson.so.4 libgomp.so.1)
 
-for source in "$root"/tests/cuda/test_*.c; do programs+=("$(basename "$source" .c)"); done
+for source in "$root"/tests/{,ops_}cuda/test_*.c; do programs+=("$(basename "$source" .c)"); done
+for source in "$root"/bench/ops_gpu_*.cu; do programs+=("bench_$(basename "$source" .cu)"); done
 [ -e "$build/lib/libhisparse_cuda.so" ] || { echo "$build has no CUDA part" >&2; exit 2; }
 mkdir "$bundle" "$bundle/bin" "$bundle/lib" "$bundle/share"
 for program in "${programs[@]}"; do strip -o "$bundle/bin/$program" "$build/bin/$program"; done

@@ -2,6 +2,7 @@
 """Put the measurements of a GPU run together as make_tables.py reads them.
 
 usage: gpu_results.py FOLDER COMMIT OUT.json
+       gpu_results.py ops COMMIT OUT.json FILE...     lines of bench_ops_gpu_*, each a JSON object
 
 FOLDER holds what `hisparse bench swap-in --backend cuda --json` wrote: floor.json, short.json, rows.json, slots.json and
 context<N>.json; and, where they were run beside it, sglang.json (bench/peers/sglang.py) and prototype.txt and
@@ -34,10 +35,27 @@ def prototype(path):
     return {"command": "swap_in_floor", "rows": [dict(zip(FIELDS, (int(b), int(c), float(m), float(r), float(s), int(k)))) for b, c, m, r, s, k in found]}
 
 
+def write(results, out):
+    with open(out, "w") as file:
+        json.dump(results, file, indent=1)
+
+
+def lines_of(paths):
+    """Programs by name, with the objects they printed."""
+    programs = {}
+    for path in paths:
+        with open(path) as file:
+            programs[os.path.splitext(os.path.basename(path))[0]] = [json.loads(line) for line in file if line.startswith("{")]
+    return programs
+
+
 def main():
     folder, commit, out = sys.argv[1:4]
     now = datetime.datetime.now(datetime.timezone.utc)
     results = {"machine": machine(), "commit": commit, "date": now.strftime("%Y-%m-%d"), "time": now.strftime("%Y-%m-%dT%H:%M:%S+00:00")}
+    if folder == "ops":
+        write(dict(results, **lines_of(sys.argv[4:])), out)
+        return
     for name in ("floor", "short", "rows", "slots"):
         with open(os.path.join(folder, name + ".json")) as file:
             results[name] = json.load(file)
@@ -51,8 +69,7 @@ def main():
         path = os.path.join(folder, name + ".txt")
         if os.path.exists(path):
             results[name] = prototype(path)
-    with open(out, "w") as file:
-        json.dump(results, file, indent=1)
+    write(results, out)
 
 
 if __name__ == "__main__":
