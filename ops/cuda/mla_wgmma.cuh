@@ -41,11 +41,12 @@ static __device__ __forceinline__ void publish_stores(void) {
 
 /* ---------------------------------------------------------------------------------------------------- products -- */
 
-/* column_bytes, the leading offset: from column to column where rows are what is summed over (V in P V); an operand
- * that is summed along its rows is within one column, and the offset is not used. The stride offset leads to the next
- * eight rows either way. */
+/* Bits 24 and on of a shared address say which block of the cluster it is in; left in, they would end up in the leading
+ * offset. column_bytes, the leading offset: from column to column where rows are what is summed over (V in P V); an
+ * operand that is summed along its rows is within one column, and the offset is not used. The stride offset leads to
+ * the next eight rows either way. */
 static __device__ __forceinline__ uint64_t operand_at(uint32_t address, uint32_t column_bytes) {
-    return (uint64_t)(address >> 4) | (uint64_t)(column_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(column_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
 }
 
