@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(256) product_kernel(int n, float *out) {
             product_128(d[1], a + step * 2, b + step * 128 + 1024);
         }
         products_commit();
-        products_wait();
+        products_wait<0>();
     }
     if (d[0][0] + d[1][63] == 12345.0f)
         *out = d[0][0];
@@ -108,6 +108,24 @@ static double time_graph(int n, body calls) {
     return times[times.size() / 2];
 }
 
+/* How many clusters of so many blocks, each of which has an SM to itself, run at a time. */
+static int clusters_at_once(int blocks) {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    int n = 0;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)blocks;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(256);
+    config.dynamicSmemBytes = 200 * 1024;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    NEED(cudaFuncSetAttribute(product_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
+    NEED(cudaOccupancyMaxActiveClusters(&n, product_kernel, &config));
+    return n;
+}
+
 static double bandwidth, product_rate; /* bytes and operations a second */
 
 static void measure_ceilings(void) {
@@ -124,7 +142,9 @@ static void measure_ceilings(void) {
     product_rate = 2.0 * 64 * 256 * 64 * 2 * rounds * blocks / product_ms * 1e3;
     NEED(cudaGetLastError());
     NEED(cudaFree(memory));
-    printf("{\"read_gb_s\": %.0f, \"bf16_tflop_s\": %.0f}\n", bandwidth * 1e-9, product_rate * 1e-12);
+    printf("{\"read_gb_s\": %.0f, \"bf16_tflop_s\": %.0f, \"clusters_of_2\": %d, \"clusters_of_4\": %d, "
+           "\"clusters_of_8\": %d}\n",
+           bandwidth * 1e-9, product_rate * 1e-12, clusters_at_once(2), clusters_at_once(4), clusters_at_once(8));
 }
 
 /* -------------------------------------------------------------------------------------------------------- cases -- */
@@ -141,7 +161,11 @@ static const bench_case cases[] = {
     {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 32, 2048, 4},
     {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 64, 2048, 1},
     {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 128, 2048, 1},
+    {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 12, 2048, 4},
     {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 8, 2048, 8},
+    {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 6, 2048, 8},
+    {"mla bf16 in L2", HSP_MLA_BF16, 128, 1, 576, 512, 1, 32, 2048, 2}, /* what memory has no part in */
+    {"mla bf16 in L2", HSP_MLA_BF16, 128, 1, 576, 512, 1, 32, 64, 1},   /* what is there beside tiles */
     {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 1, 2048, 8},
     {"mla bf16", HSP_MLA_BF16, 128, 1, 576, 512, 1, 1, 2048, 2},
     {"mla bf16", HSP_MLA_BF16, 64, 1, 576, 512, 1, 32, 2048, 4},
@@ -158,9 +182,15 @@ static const bench_case cases[] = {
     {"gqa bf16 mqa", -1, 128, 1, 576, 512, 1, 32, 2048, 2},
 };
 
-__global__ void fill_ids(int32_t *ids, size_t n, int32_t n_rows, int32_t n_lists) {
+/* All entries ask for the rows of one. */
+static bool in_l2(const bench_case &c) {
+    return strstr(c.name, "in L2") != NULL;
+}
+
+__global__ void fill_ids(int32_t *ids, size_t n, int32_t n_rows, int32_t n_lists, bool one_entry) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
-        size_t list = i / n_rows, entry = list / n_lists; /* scattered and no id twice: an odd step through the slots */
+        size_t list = one_entry ? 0 : i / n_rows,
+               entry = list / n_lists; /* scattered and no id twice: an odd step through the slots */
         uint32_t place = (uint32_t)(i % n_rows) * (2 * (hash((uint32_t)list) % 1000) + 1237) + hash((uint32_t)list + 7);
         ids[i] = (int32_t)(entry * SLOTS + place % SLOTS);
     }
@@ -248,7 +278,7 @@ static bench_memory make_memory(const bench_case &c, size_t layers) {
     m.n_tokens = device_array<int32_t>((size_t)c.batch);
     m.query = device_array<float>(queries * (size_t)c.key_dim);
     m.out = device_array<float>(queries * (size_t)c.value_dim);
-    fill_ids<<<1024, 256, 0, stream>>>(m.ids, ids, c.n_rows, c.n_lists);
+    fill_ids<<<1024, 256, 0, stream>>>(m.ids, ids, c.n_rows, c.n_lists, in_l2(c));
     fill_floats<<<1024, 256, 0, stream>>>(m.query, queries * (size_t)c.key_dim, 3);
     NEED(cudaStreamSynchronize(stream));
     NEED(cudaMemcpy(m.slot, zeros.data(), zeros.size() * sizeof(int32_t), cudaMemcpyHostToDevice));

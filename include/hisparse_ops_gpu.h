@@ -162,8 +162,10 @@ HSP_API int hsp_gpu_exact_select(const hsp_exact_shape *shape, const hsp_gpu_bat
  *
  * n_chunks: 1, 2, 4 or 8. The tiles of a query are cut into so many runs as equal as can be, each run taken by one
  * block of a cluster, and the results of the runs are added in ascending order. It is part of the shape: results in
- * bits depend on it. 2 suits 64 blocks of 64 heads and more (a batch of 32 with 128 heads), 8 is fastest for one
- * request.
+ * bits depend on it. In MLA a block has an SM to itself, and a cluster's SMs lie together, so that of an H200's 132 SMs
+ * more than 60 clusters of 2 are at work at a time, but fewer than 32 of 4 and fewer than 16 of 8; what finds no place
+ * doubles the time. Where batch * n_queries * (n_heads / 64, rounded up) is up to 12, 8 suits; up to 24, 4; up to 64
+ * (a batch of 32 with 128 heads), 2; beyond, 1.
  *
  * query, out: 16-byte aligned. sink: float [n_heads] or NULL. lse_out: float [batch][n_queries][n_heads] or NULL. */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What all attention kernels share. The rows of a query are cut into n_chunks runs of whole tiles. A block takes one
- * chunk with some heads, goes through its tiles in ascending order with a running maximum, and the blocks of all
- * chunks, which are one cluster, then send each other their results, so that each can combine, in ascending order,
- * those of some of the heads. Which numbers are added in which order therefore depends on the shapes and on n_chunks
+ * chunk with some heads, goes through its tiles in ascending order with a running maximum, and leaves its results in
+ * shared memory; the blocks of all chunks, which are one cluster, then each combine, in ascending order, those of some
+ * of the heads. Which numbers are added in which order therefore depends on the shapes and on n_chunks
  * alone.
  */
 #ifndef HSP_ATTENTION_CUH
@@ -125,19 +125,16 @@ static __device__ __forceinline__ void hsp__copies_wait(void) {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-static __device__ __forceinline__ void hsp__cluster_arrive(void) {
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void hsp__cluster_wait(void) {
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-/* All threads of all blocks of the cluster. */
+/* All threads of all blocks of the cluster; what was stored before is seen behind it. */
 static __device__ __forceinline__ void hsp__cluster_sync(void) {
-    hsp__cluster_arrive();
-    hsp__cluster_wait();
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* The same where nothing needs to be seen: it does not wait for stores. */
+static __device__ __forceinline__ void hsp__cluster_meet(void) {
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
 /* The same place in shared memory, in another block of the cluster. */
@@ -147,15 +144,25 @@ static __device__ __forceinline__ uint32_t hsp__in_block(uint32_t address, uint3
     return there;
 }
 
-static __device__ __forceinline__ void hsp__send(uint32_t to, float x, float y) {
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
+static __device__ __forceinline__ float2 hsp__load8(uint32_t from) {
+    float2 v;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ float4 hsp__load16(uint32_t from) {
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
 }
 
 /* ---------------------------------------------------------------------------------------------------- combining -- */
 
-/* What a chunk leaves of a head: maximum and sum of the exponentials (0: nothing had weight), and weighted values.
- * `heads` of a block over n_chunks blocks: each combines heads / n_chunks of them. In its shared memory they lie as
- * float values [n_chunks][heads / n_chunks][pitch], then float2 sums [n_chunks][heads / n_chunks]. */
+/* What a chunk leaves of a head: maximum and sum of the exponentials (0: nothing had weight), and weighted values. In
+ * shared memory they lie as float values [heads][pitch], then float2 sums [heads]. */
 static __host__ __device__ __forceinline__ int32_t hsp__pitch(int32_t value_dim) {
     return value_dim + 8; /* rows of a fragment in different banks, value_dim being a multiple of 16 */
 }
@@ -164,66 +171,79 @@ static inline size_t hsp__exchange_bytes(int32_t heads, int32_t value_dim) {
     return (size_t)heads * (size_t)(hsp__pitch(value_dim) + 2) * sizeof(float);
 }
 
-/* Where this chunk's values of a head go to, its sums, and whether anybody waits for them. */
+/* Where this block's values and sums of a head go to, and whether there is such a head. */
 struct hsp__place {
-    uint32_t values, sums;
+    float *values;
+    float2 *sums;
     bool wanted;
 };
 
 static __device__ __forceinline__ hsp__place hsp__place_of(const hsp__attention &a, const hsp__job &j, int32_t heads,
-                                                           const void *exchange, int32_t head) {
-    int32_t each = heads / a.n_chunks, owner = head / each, at = j.chunk * each + head % each;
-    uint32_t base = hsp__in_block(hsp__shared(exchange), (uint32_t)owner);
-    int32_t pitch = hsp__pitch(a.value_dim);
-    return {base + 4u * (uint32_t)(at * pitch), base + 4u * (uint32_t)(heads * pitch + 2 * at), head < j.n_heads};
+                                                           void *exchange, int32_t head) {
+    float *values = (float *)exchange, *sums = values + heads * hsp__pitch(a.value_dim);
+    return {values + head * hsp__pitch(a.value_dim), (float2 *)sums + head, head < j.n_heads};
 }
 
-/* One head, by one warp: weights of the chunks, the sink, the sum. */
-static __device__ __forceinline__ void hsp__combine_head(const hsp__attention &a, const float *values,
-                                                         const float2 *sums, int32_t each, int64_t head_row,
-                                                         float sink) {
-    float weight[HSP__MOST_CHUNKS], top = -FLT_MAX, total = 0.0f;
-    const int32_t lane = threadIdx.x % 32, pitch = hsp__pitch(a.value_dim);
+/* One head, by one warp, of which lane c knows the sums of chunk c: weights of the chunks, the sink, the sum. values:
+ * the head's, in the first block. */
+static __device__ __forceinline__ void hsp__combine_head(const hsp__attention &a, uint32_t values, float2 sums,
+                                                         int64_t head_row, float sink) {
+    const int32_t lane = threadIdx.x % 32;
+    const bool live = lane < a.n_chunks && sums.y != 0.0f;
+    float top = live ? fmaxf(-FLT_MAX, sums.x) : -FLT_MAX, total = 0.0f;
+    float4 out[4] = {};
 #pragma unroll
-    for (int c = 0; c < HSP__MOST_CHUNKS; c++)
-        if (c < a.n_chunks && sums[c * each].y != 0.0f)
-            top = fmaxf(top, sums[c * each].x);
+    for (int other = 1; other < HSP__MOST_CHUNKS; other *= 2)
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, other));
+    top = __shfl_sync(~0u, top, 0);
+    const float weight = live ? hsp__power(sums.x - top) : 0.0f, share = live ? weight * sums.y : 0.0f;
+    for (int32_t c = 0; c < a.n_chunks; c++) {
+        const float w = __shfl_sync(~0u, weight, c);
+        total += __shfl_sync(~0u, share, c);
+        if (!__shfl_sync(~0u, (int)live, c))
+            continue; /* its values may be anything */
+        const uint32_t from = hsp__in_block(values, (uint32_t)c) + 16u * (uint32_t)lane;
+        float4 v[4];
 #pragma unroll
-    for (int c = 0; c < HSP__MOST_CHUNKS; c++) {
-        const bool live = c < a.n_chunks && sums[c * each].y != 0.0f;
-        weight[c] = live ? hsp__power(sums[c * each].x - top) : 0.0f;
-        total += live ? weight[c] * sums[c * each].y : 0.0f;
+        for (int i = 0; i < 4; i++)
+            if (i * 128 + lane * 4 < a.value_dim)
+                v[i] = hsp__load16(from + 512 * i);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (i * 128 + lane * 4 < a.value_dim)
+                out[i].x += w * v[i].x, out[i].y += w * v[i].y, out[i].z += w * v[i].z, out[i].w += w * v[i].w;
     }
     const float denominator = total + hsp__power(sink - top), inverse = 1.0f / denominator;
-    for (int32_t i = lane; i < a.value_dim / 4; i += 32) {
-        float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+    const bool nothing = total == 0.0f || denominator == INFINITY;
 #pragma unroll
-        for (int c = 0; c < HSP__MOST_CHUNKS; c++) {
-            if (c >= a.n_chunks || sums[c * each].y == 0.0f)
-                continue; /* its values may be anything */
-            float4 v = ((const float4 *)(values + (int64_t)c * each * pitch))[i];
-            sum.x += weight[c] * v.x, sum.y += weight[c] * v.y, sum.z += weight[c] * v.z, sum.w += weight[c] * v.w;
-        }
-        if (total == 0.0f || denominator == INFINITY)
-            sum = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int i = 0; i < 4; i++) {
+        if (nothing)
+            out[i] = {0.0f, 0.0f, 0.0f, 0.0f};
         else
-            sum.x *= inverse, sum.y *= inverse, sum.z *= inverse, sum.w *= inverse;
-        ((float4 *)(a.out + head_row * a.value_dim))[i] = sum;
+            out[i].x *= inverse, out[i].y *= inverse, out[i].z *= inverse, out[i].w *= inverse;
+        if (i * 128 + lane * 4 < a.value_dim)
+            ((float4 *)(a.out + head_row * a.value_dim))[i * 32 + lane] = out[i];
     }
     if (a.lse && lane == 0)
         a.lse[head_row] = total == 0.0f ? -INFINITY : (top + log2f(total)) * 0.693147181f;
 }
 
-/* The heads this block combines, by warps `warp` of n_warps. */
+/* Of the heads of a block each block of the cluster combines heads / n_chunks, warp `warp` of n_warps every n_warps-th.
+ * Between the two barriers: results are there, and nobody leaves whose results are asked for. */
 static __device__ __forceinline__ void hsp__combine(const hsp__attention &a, const hsp__job &j, int32_t heads,
-                                                    const float *exchange, int32_t warp, int32_t n_warps) {
-    const int32_t each = heads / a.n_chunks;
-    const float2 *sums = (const float2 *)(exchange + heads * hsp__pitch(a.value_dim));
+                                                    const void *exchange, int32_t warp, int32_t n_warps) {
+    const int32_t each = heads / a.n_chunks, lane = threadIdx.x % 32;
+    const uint32_t values = hsp__shared(exchange), sums = values + 4u * (uint32_t)(heads * hsp__pitch(a.value_dim));
+    hsp__cluster_sync();
     for (int32_t i = warp; i < each && j.chunk * each + i < j.n_heads; i += n_warps) {
-        int32_t head = j.first_head + j.chunk * each + i;
-        float sink = a.sink ? __ldg(a.sink + head) * HSP__LOG2E : -INFINITY;
-        hsp__combine_head(a, exchange + i * hsp__pitch(a.value_dim), sums + i, each, j.query * a.n_heads + head, sink);
+        const int32_t head = j.chunk * each + i;
+        const float sink = a.sink ? __ldg(a.sink + j.first_head + head) * HSP__LOG2E : -INFINITY;
+        const uint32_t chunk = (uint32_t)(lane < a.n_chunks ? lane : 0);
+        const float2 sum = hsp__load8(hsp__in_block(sums + 8u * (uint32_t)head, chunk));
+        hsp__combine_head(a, values + 4u * (uint32_t)(head * hsp__pitch(a.value_dim)), sum,
+                          j.query * a.n_heads + j.first_head + head, sink);
     }
+    hsp__cluster_meet();
 }
 
 /* ---------------------------------------------------------------------------------------------------- host side -- */

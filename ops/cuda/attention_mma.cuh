@@ -261,36 +261,35 @@ static __device__ __forceinline__ void sum_values(const mma_block<WM, WN> &b, ui
     }
 }
 
-/* Send values and sums to the blocks that combine them. All threads; nobody uses the tiles any more. */
+/* Values and sums, for the blocks that combine them. */
 template <int WM, int WN, int VT>
-static __device__ __forceinline__ void send_results(mma_block<WM, WN> &b, const float (&values)[VT][4]) {
+static __device__ __forceinline__ void leave_results(mma_block<WM, WN> &b, const float (&values)[VT][4]) {
     const hsp__attention &a = b.call.a;
     float *part = (float *)(b.memory + b.call.layout.part) + b.wm * 16 + b.lane / 4;
-    unsigned char *exchange = b.memory + b.call.layout.query;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         b.sum[i] = hsp__row_sum(b.sum[i]);
         if (b.lane % 4 == 0)
             part[b.wn * b.HEADS + i * 8] = b.sum[i];
     }
-    hsp__cluster_sync();
+    __syncthreads(); /* nobody reads Q and the stages any more */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        hsp__place to = hsp__place_of(a, b.job, b.HEADS, exchange, b.wm * 16 + b.lane / 4 + i * 8);
+        hsp__place to =
+            hsp__place_of(a, b.job, b.HEADS, b.memory + b.call.layout.query, b.wm * 16 + b.lane / 4 + i * 8);
         float total = 0.0f;
 #pragma unroll
         for (int w = 0; w < WN; w++)
             total += part[w * b.HEADS + i * 8];
         if (to.wanted && b.wn == 0 && b.lane % 4 == 0)
-            hsp__send(to.sums, b.top[i], total);
+            *to.sums = {b.top[i], total};
 #pragma unroll
         for (int n = 0; n < VT; n++) {
             int32_t channel = (n / 2 * WN + b.wn) * 16 + n % 2 * 8 + b.lane % 4 * 2;
             if (to.wanted && channel < a.value_dim)
-                hsp__send(to.values + 4 * (uint32_t)channel, values[n][2 * i], values[n][2 * i + 1]);
+                *(float2 *)(to.values + channel) = {values[n][2 * i], values[n][2 * i + 1]};
         }
     }
-    hsp__cluster_sync();
 }
 
 /* ------------------------------------------------------------------------------------------------------- kernel -- */
@@ -333,8 +332,8 @@ __global__ void __launch_bounds__(32 * WM * WN) attend_kernel(const __grid_const
         __syncthreads();
         sum_values<number>(b, b.stage(tile), fade, values);
     }
-    send_results(b, values);
-    hsp__combine(a, job, HEADS, (const float *)(memory + call.layout.query), threadIdx.x / 32, WM * WN);
+    leave_results(b, values);
+    hsp__combine(a, job, HEADS, memory + call.layout.query, threadIdx.x / 32, WM * WN);
 }
 
 /* As many stages as fit, two at most. */

@@ -8,9 +8,11 @@
  *             makes earlier sums fade
  *   two sums  O = fade O + P V, 256 channels each, in registers; V is the tile that was K
  *
- * Tile i is in buffer i % 2. filled[buffer][part] says that a third of its columns is there, weighed that P of the
- * latest tile is there, emptied[buffer] that both sums have done with the tile and with P. While the sums work on tile
- * i the scorer works on tile i + 1.
+ * There is room for two tiles, and a tile is there for as long as it takes to gather, score, weigh and sum it, so two
+ * tiles are all that hides that chain. It is kept short: tile i is in buffer i % 2, in four parts of two columns of 64
+ * channels. filled[buffer][part] says that a part is there, upon which it is scored, while the next ones come.
+ * emptied[buffer][half] says that both sums have done with the first two or the last two parts, which are then
+ * gathered anew. weighed[buffer] says that P is there, which lies where the rope lay: nobody needs that once S is done.
  */
 #include "mla_launch.h"
 #include "mla_rows.cuh"
@@ -21,22 +23,29 @@
 #define THREADS      512
 #define VALUE_DIM    512
 #define COLUMN_BYTES (TILE * 128) /* 64 channels of a tile, or of Q */
-#define PARTS        3            /* in which a tile is filled */
+#define PARTS        4            /* of a tile, two halves of two */
+#define ROPE         8            /* the column that is no value, and then P */
 
-/* Roles, by warpgroup, and registers a thread of each; together 4 * 128. */
+/* Roles, by warpgroup. */
 enum { FIRST_SUM = 0, SECOND_SUM = 1, SCORER = 2, LOADER = 3 };
-#define SUM_REGISTERS    160
-#define SCORER_REGISTERS 88
-#define LOADER_REGISTERS 104
 
-/* At 1024 bytes. The exchange of results comes over Q and the tiles once nobody reads them any more. */
+/* Meetings, of the sums and the scorer: Q is there; nobody reads it, nor tiles, any more. Of the scorer: S is done. */
+enum { QUERY_THERE = 1, TILES_DONE = 2, SCORED = 3 };
+
+/* Registers a thread of each role; together 4 * 128. The loader of packed rows has a tile on its way in them. */
+template <int FORMAT>
+struct registers {
+    static const int SUM = 160, LOADER = FORMAT == HSP_MLA_BF16 ? 96 : FORMAT == HSP_MLA_FP8 ? 120 : 104;
+    static const int SCORER = 512 - 2 * SUM - LOADER;
+};
+
+/* At 1024 bytes. Results come over Q and the tiles once nobody reads them any more. */
 template <int FORMAT>
 struct shared_state {
     unsigned char query[mla_format<FORMAT>::COLUMNS * COLUMN_BYTES];
-    unsigned char tile[2][mla_format<FORMAT>::COLUMNS * COLUMN_BYTES];
-    unsigned char weights[COLUMN_BYTES];
-    float fade[HEADS];
-    uint64_t filled[2][PARTS], emptied[2], weighed;
+    unsigned char tile[2][(ROPE + 1) * COLUMN_BYTES];
+    float fade[2][HEADS];
+    uint64_t filled[2][PARTS], emptied[2][2], weighed[2];
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -46,9 +55,14 @@ static __device__ __forceinline__ uint32_t swizzled(uint32_t r, uint32_t p) {
     return r * 128 + ((p ^ r % 8) << 4);
 }
 
-/* The part a column is filled with: thirds, as even as can be. */
-static __device__ __forceinline__ constexpr int first_column(int columns, int part) {
-    return part * 3 < columns ? part * 3 : columns;
+/* Columns of a part: of each sum's four columns the first two are in the first half of the parts. The last part has the
+ * rope, too. */
+static __device__ __forceinline__ constexpr int first_column(int part) {
+    return part % 2 * 4 + part / 2 * 2;
+}
+
+static __device__ __forceinline__ constexpr int end_column(int columns, int part) {
+    return part == PARTS - 1 ? columns : first_column(part) + 2;
 }
 
 /* ------------------------------------------------------------------------------------------------------- loader -- */
@@ -71,109 +85,113 @@ static __device__ __forceinline__ uint32_t place_in(const shared_state<FORMAT> &
     return hsp__shared(sm.tile[buffer]) + swizzled(threadIdx.x % 128 / 8, threadIdx.x % 8);
 }
 
-template <int PART, int COLUMNS>
-static __device__ __forceinline__ void copy_part(const char *const (&from)[4], const loader_rows &rows, uint32_t to) {
+template <int PART>
+static __device__ __forceinline__ void copy_part(shared_state<HSP_MLA_BF16> &sm, const char *const (&from)[4],
+                                                 const loader_rows &rows, int buffer) {
+    const uint32_t to = place_in(sm, buffer);
 #pragma unroll
-    for (int c = first_column(COLUMNS, PART); c < first_column(COLUMNS, PART + 1); c++)
+    for (int c = first_column(PART); c < end_column(mla_format<HSP_MLA_BF16>::COLUMNS, PART); c++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            hsp__copy16(to + c * COLUMN_BYTES + i * 2048, from[i] + (rows.id[i] < 0 ? 0 : c * 128), rows.id[i] >= 0);
-    hsp__copies_commit();
+            hsp__copy16(to + c * COLUMN_BYTES + i * 2048, from[i] + c * 128, rows.id[i] >= 0);
+    barrier_arrive_copied(hsp__shared(&sm.filled[buffer][PART]));
 }
 
-/* Rows of bf16 go straight to shared memory. That a part is there can only be said by its writer, after a fence, so it
- * waits for each; the next tile's buffer does not become free before that. */
-static __device__ __forceinline__ void load_plain(shared_state<HSP_MLA_BF16> &sm, const hsp__attention &a,
+/* Rows of bf16 go straight to shared memory. The loader never waits for them, only for room. */
+static __device__ __forceinline__ void load_tiles(shared_state<HSP_MLA_BF16> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
-    const int COLUMNS = mla_format<HSP_MLA_BF16>::COLUMNS;
     loader_rows rows = load_ids(a, j, j.tile);
     for (int32_t n = 0; n < j.end - j.tile; n++) {
-        const int buffer = n & 1;
-        const uint32_t to = place_in(sm, buffer);
+        const int buffer = n & 1, parity = (n >> 1 & 1) ^ 1;
         const char *from[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            from[i] = rows.id[i] < 0 ? a.plane[0].base : hsp__row_at(a.plane[0], rows.id[i]) + threadIdx.x % 8 * 16;
-        barrier_wait(hsp__shared(&sm.emptied[buffer]), (n >> 1 & 1) ^ 1);
-        copy_part<0, COLUMNS>(from, rows, to);
-        copy_part<1, COLUMNS>(from, rows, to);
-        copy_part<2, COLUMNS>(from, rows, to);
-        rows = load_ids(a, j, j.tile + n + 1);
-        hsp__copies_wait<2>();
-        publish_stores();
-        barrier_arrive(hsp__shared(&sm.filled[buffer][0]));
-        hsp__copies_wait<1>();
-        publish_stores();
-        barrier_arrive(hsp__shared(&sm.filled[buffer][1]));
-        hsp__copies_wait<0>();
-        publish_stores();
-        barrier_arrive(hsp__shared(&sm.filled[buffer][2]));
-    }
-}
-
-template <int FORMAT>
-static __device__ __forceinline__ void store_unpacked(const packed_row<FORMAT> &row, uint32_t to) {
-#pragma unroll
-    for (int c = 0; c < mla_format<FORMAT>::COLUMNS; c++)
-        hsp__store16(to + c * COLUMN_BYTES, unpack_piece<FORMAT>(row, c));
-}
-
-/* Packed rows go through registers, one of a thread's four ahead of the one that is unpacked. */
-template <int FORMAT>
-static __device__ __forceinline__ void load_unpacked(shared_state<FORMAT> &sm, const hsp__attention &a,
-                                                     const hsp__job &j) {
-    const int lane = threadIdx.x % 8;
-    loader_rows rows = load_ids(a, j, j.tile);
-    packed_row<FORMAT> even, odd;
-    load_packed<FORMAT>(a, rows.id[0], lane, even);
-    for (int32_t n = 0; n < j.end - j.tile; n++) {
-        const int buffer = n & 1;
-        const uint32_t to = place_in<FORMAT>(sm, buffer);
-        load_packed<FORMAT>(a, rows.id[1], lane, odd);
-        barrier_wait(hsp__shared(&sm.emptied[buffer]), (n >> 1 & 1) ^ 1);
-        store_unpacked<FORMAT>(even, to);
-        load_packed<FORMAT>(a, rows.id[2], lane, even);
+            from[i] = hsp__row_at(a.plane[0], max(rows.id[i], 0)) + threadIdx.x % 8 * 16;
         const loader_rows next = load_ids(a, j, j.tile + n + 1);
-        store_unpacked<FORMAT>(odd, to + 2048);
-        load_packed<FORMAT>(a, rows.id[3], lane, odd);
-        store_unpacked<FORMAT>(even, to + 2 * 2048);
-        load_packed<FORMAT>(a, next.id[0], lane, even);
-        store_unpacked<FORMAT>(odd, to + 3 * 2048);
+        barrier_wait(hsp__shared(&sm.emptied[buffer][0]), parity);
+        copy_part<0>(sm, from, rows, buffer);
+        copy_part<1>(sm, from, rows, buffer);
+        barrier_wait(hsp__shared(&sm.emptied[buffer][1]), parity);
+        copy_part<2>(sm, from, rows, buffer);
+        copy_part<3>(sm, from, rows, buffer);
         rows = next;
-        publish_stores();
-        for (int part = 0; part < PARTS; part++)
-            barrier_arrive(hsp__shared(&sm.filled[buffer][part]));
     }
 }
 
-static __device__ __forceinline__ void load_tiles(shared_state<HSP_MLA_BF16> &sm, const hsp__attention &a,
-                                                  const hsp__job &j) {
-    load_plain(sm, a, j);
+template <int FORMAT>
+struct loader_state {
+    packed_row<FORMAT> row[4];
+    loader_rows next;
+};
+
+/* A half of a tile out of the registers, and the same half of the next tile into them. */
+template <int FORMAT, int HALF>
+static __device__ __forceinline__ void unpack_half(shared_state<FORMAT> &sm, const hsp__attention &a, int32_t n,
+                                                   loader_state<FORMAT> &l) {
+    const int COLUMNS = mla_format<FORMAT>::COLUMNS, lane = threadIdx.x % 8, buffer = n & 1;
+    const int LOW = first_column(2 * HALF), HIGH = first_column(2 * HALF + 1), END = end_column(COLUMNS, 2 * HALF + 1);
+    const uint32_t to = place_in(sm, buffer);
+    barrier_wait(hsp__shared(&sm.emptied[buffer][HALF]), (n >> 1 & 1) ^ 1);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int c = LOW; c < END; c++)
+            if (c < LOW + 2 || c >= HIGH)
+                hsp__store16(to + c * COLUMN_BYTES + i * 2048, unpack_piece<FORMAT>(l.row[i], c));
+    publish_stores();
+    barrier_arrive(hsp__shared(&sm.filled[buffer][2 * HALF]));
+    barrier_arrive(hsp__shared(&sm.filled[buffer][2 * HALF + 1]));
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        load_columns<FORMAT, LOW, LOW + 2>(a, l.next.id[i], lane, l.row[i]);
+        load_columns<FORMAT, HIGH, END>(a, l.next.id[i], lane, l.row[i]);
+    }
 }
 
+/* Packed rows go through registers, a tile ahead. */
 template <int FORMAT>
 static __device__ __forceinline__ void load_tiles(shared_state<FORMAT> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
-    load_unpacked<FORMAT>(sm, a, j);
+    loader_state<FORMAT> l;
+    l.next = load_ids(a, j, j.tile);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        load_packed<FORMAT>(a, l.next.id[i], threadIdx.x % 8, l.row[i]);
+    l.next = load_ids(a, j, j.tile + 1);
+    for (int32_t n = 0; n < j.end - j.tile; n++) {
+        unpack_half<FORMAT, 0>(sm, a, n, l);
+        unpack_half<FORMAT, 1>(sm, a, n, l);
+        l.next = load_ids(a, j, j.tile + n + 2);
+    }
 }
 
-/* Q, rounded to bf16, by the three other warpgroups; heads there are not: zeros. */
+/* Piece p of Q, rounded to bf16; heads there are not: zeros. */
+template <int FORMAT>
+static __device__ __forceinline__ void store_query(shared_state<FORMAT> &sm, uint32_t i, float4 x, float4 y) {
+    const uint32_t PIECES = mla_format<FORMAT>::COLUMNS * 8, head = i / PIECES, piece = i % PIECES;
+    __nv_bfloat162 pair[4] = {__floats2bfloat162_rn(x.x, x.y), __floats2bfloat162_rn(x.z, x.w),
+                              __floats2bfloat162_rn(y.x, y.y), __floats2bfloat162_rn(y.z, y.w)};
+    hsp__store16(hsp__shared(sm.query) + piece / 8 * COLUMN_BYTES + swizzled(head, piece % 8), *(uint4 *)pair);
+}
+
+/* Q, by the three other warpgroups, six pieces of a thread at a time. */
 template <int FORMAT>
 static __device__ __forceinline__ void load_query(shared_state<FORMAT> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
     const uint32_t PIECES = mla_format<FORMAT>::COLUMNS * 8;
-    const float *query = a.query + (j.query * a.n_heads + j.first_head) * (int64_t)(PIECES * 8);
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < HEADS * PIECES; i += 384) {
-        uint32_t head = i / PIECES, piece = i % PIECES;
-        float4 x = {0, 0, 0, 0}, y = x;
-        if ((int32_t)head < j.n_heads) {
-            x = __ldg((const float4 *)(query + head * PIECES * 8) + 2 * piece);
-            y = __ldg((const float4 *)(query + head * PIECES * 8) + 2 * piece + 1);
+    const float4 *query = (const float4 *)(a.query + (j.query * a.n_heads + j.first_head) * (int64_t)(PIECES * 8));
+    for (uint32_t first = threadIdx.x; first < HEADS * PIECES; first += 6 * 384) {
+        float4 x[6] = {}, y[6] = {};
+#pragma unroll
+        for (uint32_t k = 0; k < 6; k++) {
+            const uint32_t i = first + k * 384;
+            if (i < (uint32_t)j.n_heads * PIECES)
+                x[k] = __ldg(query + 2 * i), y[k] = __ldg(query + 2 * i + 1);
         }
-        __nv_bfloat162 pair[4] = {__floats2bfloat162_rn(x.x, x.y), __floats2bfloat162_rn(x.z, x.w),
-                                  __floats2bfloat162_rn(y.x, y.y), __floats2bfloat162_rn(y.z, y.w)};
-        hsp__store16(hsp__shared(sm.query) + piece / 8 * COLUMN_BYTES + swizzled(head, piece % 8), *(uint4 *)pair);
+#pragma unroll
+        for (uint32_t k = 0; k < 6; k++)
+            if (first + k * 384 < HEADS * PIECES)
+                store_query(sm, first + k * 384, x[k], y[k]);
     }
     publish_stores();
 }
@@ -188,14 +206,16 @@ static __device__ __forceinline__ uint64_t rows_there(const hsp__attention &a, c
     return __ballot_sync(~0u, low) | (uint64_t)__ballot_sync(~0u, high) << 32;
 }
 
-/* The part's share of S. */
+/* A part's share of S, once it is there. */
 template <int FORMAT, int PART>
-static __device__ __forceinline__ void score_part(const shared_state<FORMAT> &sm, int buffer, float (&scores)[32]) {
-    const int COLUMNS = mla_format<FORMAT>::COLUMNS;
+static __device__ __forceinline__ void score_part(const shared_state<FORMAT> &sm, int buffer, int parity,
+                                                  float (&scores)[32]) {
     const uint64_t q = operand_at(hsp__shared(sm.query), 16), k = operand_at(hsp__shared(sm.tile[buffer]), 16);
+    barrier_wait(hsp__shared(&sm.filled[buffer][PART]), parity);
+    publish_stores();
     products_begin();
 #pragma unroll
-    for (int c = first_column(COLUMNS, PART); c < first_column(COLUMNS, PART + 1); c++)
+    for (int c = first_column(PART); c < end_column(mla_format<FORMAT>::COLUMNS, PART); c++)
 #pragma unroll
         for (int step = 0; step < 4; step++) {
             const int at = c * (COLUMN_BYTES >> 4) + step * 2;
@@ -237,16 +257,17 @@ static __device__ __forceinline__ void weigh(float (&scores)[32], uint64_t there
 
 /* P and the fading, for the sums. */
 template <int FORMAT>
-static __device__ __forceinline__ void store_weights(shared_state<FORMAT> &sm, const float (&weights)[32],
+static __device__ __forceinline__ void store_weights(shared_state<FORMAT> &sm, int buffer, const float (&weights)[32],
                                                      const float (&fade)[2]) {
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    unsigned char *to = sm.tile[buffer] + ROPE * COLUMN_BYTES;
 #pragma unroll
     for (int i = 0; i < 32; i += 2) {
         __nv_bfloat162 pair = __floats2bfloat162_rn(weights[i], weights[i + 1]);
-        *(uint32_t *)(sm.weights + swizzled(row + i / 2 % 2 * 8, i / 4) + lane % 4 * 4) = *(uint32_t *)&pair;
+        *(uint32_t *)(to + swizzled(row + i / 2 % 2 * 8, i / 4) + lane % 4 * 4) = *(uint32_t *)&pair;
     }
     if (lane % 4 == 0)
-        sm.fade[row] = fade[0], sm.fade[row + 8] = fade[1];
+        sm.fade[buffer][row] = fade[0], sm.fade[buffer][row + 8] = fade[1];
 }
 
 template <int FORMAT>
@@ -257,21 +278,17 @@ static __device__ __forceinline__ running score_tiles(shared_state<FORMAT> &sm, 
     for (int32_t n = 0; n < j.end - j.tile; n++) {
         const int buffer = n & 1, parity = n >> 1 & 1;
         float scores[32], fade[2];
-        barrier_wait(hsp__shared(&sm.filled[buffer][0]), parity);
-        score_part<FORMAT, 0>(sm, buffer, scores);
-        barrier_wait(hsp__shared(&sm.filled[buffer][1]), parity);
-        score_part<FORMAT, 1>(sm, buffer, scores);
-        barrier_wait(hsp__shared(&sm.filled[buffer][2]), parity);
-        score_part<FORMAT, 2>(sm, buffer, scores);
-        const uint64_t next = rows_there(a, j, j.tile + n + 1);
-        products_wait();
+        score_part<FORMAT, 0>(sm, buffer, parity, scores);
+        score_part<FORMAT, 1>(sm, buffer, parity, scores);
+        score_part<FORMAT, 2>(sm, buffer, parity, scores);
+        score_part<FORMAT, 3>(sm, buffer, parity, scores);
+        products_wait<0>();
         weigh(scores, there, a.scale, run, fade);
-        there = next;
-        if (n > 0)
-            barrier_wait(hsp__shared(&sm.emptied[buffer ^ 1]), n - 1 >> 1 & 1);
-        store_weights(sm, scores, fade);
+        group_sync<SCORED, 128>();
+        store_weights(sm, buffer, scores, fade);
         publish_stores();
-        barrier_arrive(hsp__shared(&sm.weighed));
+        barrier_arrive(hsp__shared(&sm.weighed[buffer]));
+        there = rows_there(a, j, j.tile + n + 1);
     }
     run.sum[0] = hsp__row_sum(run.sum[0]);
     run.sum[1] = hsp__row_sum(run.sum[1]);
@@ -281,9 +298,9 @@ static __device__ __forceinline__ running score_tiles(shared_state<FORMAT> &sm, 
 /* --------------------------------------------------------------------------------------------------------- sums -- */
 
 template <int FORMAT>
-static __device__ __forceinline__ void fade_values(const shared_state<FORMAT> &sm, float (&values)[2][64]) {
+static __device__ __forceinline__ void fade_values(const shared_state<FORMAT> &sm, int buffer, float (&values)[2][64]) {
     const uint32_t row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-    const float fade[2] = {sm.fade[row], sm.fade[row + 8]};
+    const float fade[2] = {sm.fade[buffer][row], sm.fade[buffer][row + 8]};
     if (__any_sync(~0u, fade[0] != 1.0f || fade[1] != 1.0f)) {
 #pragma unroll
         for (int i = 0; i < 128; i++)
@@ -291,30 +308,39 @@ static __device__ __forceinline__ void fade_values(const shared_state<FORMAT> &s
     }
 }
 
-/* Channels 256 * half and on. */
+static __device__ __forceinline__ void sum_half(uint64_t p, uint64_t v, float (&values)[64]) {
+#pragma unroll
+    for (int step = 0; step < 4; step++)
+        product_128(values, p + step * 2, v + step * (2048 >> 4));
+    products_commit();
+}
+
+static __device__ __forceinline__ void warp_arrive(const uint64_t *barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(hsp__shared(barrier));
+}
+
+/* Channels 256 * which and on. */
 template <int FORMAT>
-static __device__ __forceinline__ void sum_tiles(shared_state<FORMAT> &sm, const hsp__job &j, int half,
+static __device__ __forceinline__ void sum_tiles(shared_state<FORMAT> &sm, const hsp__job &j, int which,
                                                  float (&values)[2][64]) {
 #pragma unroll
     for (int i = 0; i < 128; i++)
         values[i / 64][i % 64] = 0.0f;
     for (int32_t n = 0; n < j.end - j.tile; n++) {
         const int buffer = n & 1;
-        const uint64_t p = operand_at(hsp__shared(sm.weights), 16);
-        const uint64_t v = operand_at(hsp__shared(sm.tile[buffer]) + half * 4 * COLUMN_BYTES, COLUMN_BYTES);
-        barrier_wait(hsp__shared(&sm.weighed), n & 1);
-        fade_values(sm, values);
+        const uint64_t p = operand_at(hsp__shared(sm.tile[buffer]) + ROPE * COLUMN_BYTES, 16);
+        const uint64_t v = operand_at(hsp__shared(sm.tile[buffer]) + which * 4 * COLUMN_BYTES, COLUMN_BYTES);
+        barrier_wait(hsp__shared(&sm.weighed[buffer]), n >> 1 & 1);
+        fade_values(sm, buffer, values);
         products_begin();
-#pragma unroll
-        for (int step = 0; step < 4; step++) {
-            product_128(values[0], p + step * 2, v + step * (2048 >> 4));
-            product_128(values[1], p + step * 2, v + step * (2048 >> 4) + 2 * (COLUMN_BYTES >> 4));
-        }
-        products_commit();
-        products_wait();
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            barrier_arrive(hsp__shared(&sm.emptied[buffer]));
+        sum_half(p, v, values[0]);
+        sum_half(p, v + 2 * (COLUMN_BYTES >> 4), values[1]);
+        products_wait<1>();
+        warp_arrive(&sm.emptied[buffer][0]);
+        products_wait<0>();
+        warp_arrive(&sm.emptied[buffer][1]);
     }
 }
 
@@ -322,13 +348,13 @@ static __device__ __forceinline__ void sum_tiles(shared_state<FORMAT> &sm, const
 
 template <int FORMAT>
 static __device__ __forceinline__ void be_sum(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j,
-                                              int half) {
+                                              int which) {
     float values[2][64];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     load_query(sm, a, j);
-    asm volatile("bar.arrive 1, 384;" ::: "memory");
-    sum_tiles(sm, j, half, values);
-    hsp__cluster_sync();
+    group_arrive<QUERY_THERE, 384>();
+    sum_tiles(sm, j, which, values);
+    group_sync<TILES_DONE, 384>();
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         hsp__place to = hsp__place_of(a, j, HEADS, &sm, (int32_t)(warp % 4 * 16 + lane / 4 + h * 8));
@@ -336,34 +362,32 @@ static __device__ __forceinline__ void be_sum(shared_state<FORMAT> &sm, const hs
             continue;
 #pragma unroll
         for (int i = 2 * h; i < 128; i += 4)
-            hsp__send(to.values + 4 * (half * 256 + i / 4 * 8 + lane % 4 * 2), values[i / 64][i % 64],
-                      values[i / 64][i % 64 + 1]);
+            *(float2 *)(to.values + which * 256 + i / 4 * 8 + lane % 4 * 2) = {values[i / 64][i % 64],
+                                                                               values[i / 64][i % 64 + 1]};
     }
-    hsp__cluster_sync();
-    hsp__combine(a, j, HEADS, (const float *)&sm, (int32_t)warp, 8);
+    hsp__combine(a, j, HEADS, &sm, (int32_t)warp, THREADS / 32);
 }
 
 template <int FORMAT>
 static __device__ __forceinline__ void be_scorer(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j) {
     load_query(sm, a, j);
-    asm volatile("bar.sync 1, 384;" ::: "memory");
+    group_sync<QUERY_THERE, 384>();
     const running run = score_tiles(sm, a, j);
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
-    hsp__cluster_sync();
+    group_sync<TILES_DONE, 384>();
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         hsp__place to = hsp__place_of(a, j, HEADS, &sm, (int32_t)row + h * 8);
         if (to.wanted && lane % 4 == 0)
-            hsp__send(to.sums, run.top[h], run.sum[h]);
+            *to.sums = {run.top[h], run.sum[h]};
     }
-    hsp__cluster_sync();
+    hsp__combine(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
 }
 
 template <int FORMAT>
 static __device__ __forceinline__ void be_loader(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j) {
     load_tiles(sm, a, j);
-    hsp__cluster_sync();
-    hsp__cluster_sync();
+    hsp__combine(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
 }
 
 template <int FORMAT>
@@ -371,10 +395,11 @@ static __device__ __forceinline__ void make_barriers(shared_state<FORMAT> &sm) {
     for (int b = 0; b < 2; b++) {
         for (int part = 0; part < PARTS; part++)
             barrier_init(hsp__shared(&sm.filled[b][part]), 128); /* threads of the loader */
-        barrier_init(hsp__shared(&sm.emptied[b]), 8);            /* warps of the sums */
+        for (int half = 0; half < 2; half++)
+            barrier_init(hsp__shared(&sm.emptied[b][half]), 8); /* warps of the sums */
+        barrier_init(hsp__shared(&sm.weighed[b]), 128);         /* threads of the scorer */
     }
-    barrier_init(hsp__shared(&sm.weighed), 128); /* threads of the scorer */
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_ready();
 }
 
 template <int FORMAT>
@@ -389,13 +414,13 @@ static __device__ __forceinline__ void attend(const hsp__attention &a, unsigned 
     __syncthreads();
     const int role = threadIdx.x / 128;
     if (role == LOADER) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LOADER_REGISTERS));
+        take_registers<registers<FORMAT>::LOADER>();
         be_loader(sm, a, job);
     } else if (role == SCORER) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(SCORER_REGISTERS));
+        take_registers<registers<FORMAT>::SCORER>();
         be_scorer(sm, a, job);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(SUM_REGISTERS));
+        take_registers<registers<FORMAT>::SUM>();
         be_sum(sm, a, job, role);
     }
 }

@@ -55,9 +55,16 @@ static __device__ __forceinline__ void store_bytes(char *to, uint32_t value, int
         to[i] = (char)(value >> 8 * i);
 }
 
+/* Two at a time, of which one is nothing: ptxas 13.0 makes an integer of the number, not its low byte, when a byte is
+ * stored from the register that a conversion of one number has written. */
+static __device__ __forceinline__ uint32_t bf16_bits(float x) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(x, 0.0f);
+    return *(uint32_t *)&pair;
+}
+
 static __device__ __forceinline__ void store_bf16(const float *numbers, int32_t n, char *to) {
     for (int32_t i = threadIdx.x % 32; i < n; i += 32)
-        store_bytes(to + 2 * i, __bfloat16_as_ushort(__float2bfloat16_rn(numbers[i])), 2);
+        store_bytes(to + 2 * i, bf16_bits(numbers[i]), 2);
 }
 
 static __device__ __forceinline__ void pack_group(const pack_call &p, const float *numbers, int32_t g, char *codes,

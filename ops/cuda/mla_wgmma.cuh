@@ -18,6 +18,11 @@ static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t a
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
+/* After all inits, before others are let past a meeting. */
+static __device__ __forceinline__ void barriers_ready(void) {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
 static __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
     asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
@@ -34,18 +39,44 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
     while (!done);
 }
 
-/* What this thread has stored may be read by wgmma once others have been told. */
+/* An arrival of this thread once all its copies so far are there. */
+static __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Meetings of THREADS threads of a block; ID from 1 on. */
+template <int ID, int THREADS>
+static __device__ __forceinline__ void group_sync(void) {
+    asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+}
+
+template <int ID, int THREADS>
+static __device__ __forceinline__ void group_arrive(void) {
+    asm volatile("bar.arrive %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+}
+
+template <int N>
+static __device__ __forceinline__ void take_registers(void) {
+    if (N > 128)
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+    else
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+/* What this thread has stored, or what others have stored and told it of, may be read by wgmma, its own or that of
+ * those it tells. */
 static __device__ __forceinline__ void publish_stores(void) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* ---------------------------------------------------------------------------------------------------- products -- */
 
-/* column_bytes, the leading offset: from column to column where rows are what is summed over (V in P V); an operand
- * that is summed along its rows is within one column, and the offset is not used. The stride offset leads to the next
- * eight rows either way. */
+/* Bits 24 and on of a shared address say which block of the cluster it is in; left in, they would end up in the leading
+ * offset. column_bytes, the leading offset: from column to column where rows are what is summed over (V in P V); an
+ * operand that is summed along its rows is within one column, and the offset is not used. The stride offset leads to
+ * the next eight rows either way. */
 static __device__ __forceinline__ uint64_t operand_at(uint32_t address, uint32_t column_bytes) {
-    return (uint64_t)(address >> 4) | (uint64_t)(column_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(column_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
            (uint64_t)1 << 62;
 }
 
@@ -57,8 +88,10 @@ static __device__ __forceinline__ void products_commit(void) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+/* For all but the latest LEFT groups of products. */
+template <int LEFT>
 static __device__ __forceinline__ void products_wait(void) {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
 /* d: 64 x 64, rows of a by rows of b, 16 channels; `add` 0: d is not read. */
