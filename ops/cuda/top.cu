@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The k greatest of many scores by a radix selection, four rounds of eight bits. A cluster of blocks shares a row: each
- * keeps its part of the ranks in shared memory, counts digits there, and reads the counts of the others. Which k are
- * chosen is exact, so neither the size of the cluster nor the order of the counting matters.
+ * The k greatest of many scores by a radix selection. A cluster of blocks shares a row: each keeps its part of the
+ * ranks in shared memory, counts digits there, and reads the counts of the others. Which k are chosen is exact, so
+ * neither the size of the cluster nor the order of the counting matters.
+ *
+ * Many scores share sign and exponent: a first digit of eight bits would have all lanes of a warp add to the same few
+ * counts, one after the other. Twelve bits hold some of the mantissa too.
  */
 #include "top.h"
 
@@ -15,14 +18,19 @@ namespace cg = cooperative_groups;
 enum {
     THREADS = 512,
     WARPS = THREADS / 32,
-    CACHED = 24 * 1024,     /* ranks a block keeps; it reads the others' scores again */
-    MOST_BLOCKS = 8,        /* of a cluster */
-    UNITS_A_BLOCK = 1 << 14 /* so many to a block, until the cluster is as large as it may be */
+    CACHED = 20 * 1024,      /* ranks a block keeps; it reads the others' scores again */
+    MOST_BLOCKS = 8,         /* of a cluster */
+    UNITS_A_BLOCK = 1 << 14, /* so many to a block, until the cluster is as large as it may be */
+    FIRST_DIGITS = HSP__COARSE * HSP__FINE_FIRST,
+    LATER_DIGITS = HSP__COARSE * HSP__FINE_LATER,
+    N_DIGITS = FIRST_DIGITS + (HSP__ROUNDS - 1) * LATER_DIGITS
 };
 
-struct shared_counts {
-    uint32_t digit[4][256]; /* of each round, of this block */
-    uint32_t total[4][256]; /* of all blocks of the cluster */
+struct __align__(16) shared_counts {
+    uint32_t digits[N_DIGITS];                 /* of one round after the other, of this block */
+    uint32_t coarse[HSP__ROUNDS][HSP__COARSE]; /* sums of neighbouring digits */
+    uint32_t total[HSP__COARSE];               /* these, of all blocks of the cluster */
+    uint32_t total_fine[32];                   /* and the digits of one such sum; 0 beyond them */
     uint32_t greater[WARPS], equal[WARPS];
     uint32_t all_greater, all_equal; /* of this block */
 };
@@ -76,11 +84,13 @@ static __device__ __forceinline__ void count_digits(const part &t, int round, ui
     }
 }
 
-/* Every warp finds the digit by itself, out of the counts of the whole row. */
-static __device__ __forceinline__ uint32_t find_digit(const uint32_t *total, uint32_t *k) {
-    uint32_t lane = threadIdx.x & 31, top = 255 - 8 * lane, counts[8], sum = 0, left;
+/* Of 32 * EACH counts, from the last one down: in which the k-th greatest is, and what is left of k in it. Every warp
+ * finds it by itself. */
+template <int EACH>
+static __device__ __forceinline__ uint32_t find_count(const uint32_t *total, uint32_t *k) {
+    uint32_t lane = threadIdx.x & 31, top = 32 * EACH - 1 - EACH * lane, counts[EACH], sum = 0, left;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < EACH; i++) {
         counts[i] = total[top - i];
         sum += counts[i];
     }
@@ -91,29 +101,54 @@ static __device__ __forceinline__ uint32_t find_digit(const uint32_t *total, uin
         upto += lane >= (uint32_t)span ? other : 0;
     }
     int here = upto >= *k && upto - sum < *k; /* exactly one lane: k is at most the sum of all */
-    uint32_t digit = hsp__gpu_pick(counts, top, *k - (upto - sum), &left);
+    uint32_t digit = hsp__gpu_pick(counts, EACH, top, *k - (upto - sum), &left);
     int source = __ffs(__ballot_sync(~0u, here)) - 1;
     *k = __shfl_sync(~0u, left, source);
     return __shfl_sync(~0u, digit, source);
 }
 
+/* Of one count, over the blocks of the cluster. */
+static __device__ __forceinline__ uint32_t whole_count(uint32_t *count) {
+    cg::cluster_group cluster = cg::this_cluster();
+    uint32_t sum = 0, n_blocks = cluster.num_blocks();
+#pragma unroll
+    for (uint32_t block = 0; block < MOST_BLOCKS; block++) /* all loads are under way at once */
+        sum += block < n_blocks ? *cluster.map_shared_rank(count, block) : 0;
+    return sum;
+}
+
+/* The digit of a round, when all threads of the cluster have counted. */
+template <int FINE>
+static __device__ __forceinline__ uint32_t find_digit(shared_counts &s, int round, uint32_t *digits, uint32_t *k) {
+    int i = threadIdx.x;
+    __syncthreads();
+    if (i < HSP__COARSE) {
+        const uint4 *of_one = (const uint4 *)(digits + i * FINE);
+        uint32_t sum = 0;
+#pragma unroll
+        for (int j = 0; j < FINE / 4; j++)
+            sum += of_one[j].x + of_one[j].y + of_one[j].z + of_one[j].w;
+        s.coarse[round][i] = sum;
+    }
+    cg::this_cluster().sync();
+    if (i < HSP__COARSE)
+        s.total[i] = whole_count(&s.coarse[round][i]);
+    __syncthreads();
+    uint32_t first = find_count<HSP__COARSE / 32>(s.total, k) * FINE;
+    if (i < 32)
+        s.total_fine[i] = i < FINE ? whole_count(&digits[first + i]) : 0;
+    __syncthreads();
+    return first + find_count<1>(s.total_fine, k);
+}
+
 /* The rank of the k-th greatest; *k becomes how many of that rank are among the k. */
 static __device__ __forceinline__ uint32_t find_least(shared_counts &s, const part &t, uint32_t *k) {
-    cg::cluster_group cluster = cg::this_cluster();
-    uint32_t prefix = 0, n_blocks = cluster.num_blocks();
-    for (int round = 0; round < 4; round++) {
-        if (round > 0)
-            count_digits(t, round, prefix, s.digit[round]);
-        cluster.sync();
-        for (int i = threadIdx.x; i < 256; i += THREADS) {
-            uint32_t sum = 0;
+    uint32_t prefix = find_digit<HSP__FINE_FIRST>(s, 0, s.digits, k);
 #pragma unroll
-            for (uint32_t block = 0; block < MOST_BLOCKS; block++) /* all loads are under way at once */
-                sum += block < n_blocks ? *cluster.map_shared_rank(&s.digit[round][i], block) : 0;
-            s.total[round][i] = sum;
-        }
-        __syncthreads();
-        prefix = prefix << 8 | find_digit(s.total[round], k);
+    for (int round = 1; round < HSP__ROUNDS; round++) {
+        uint32_t *digits = s.digits + FIRST_DIGITS + (round - 1) * LATER_DIGITS;
+        count_digits(t, round, prefix, digits);
+        prefix = hsp__gpu_longer(prefix, round, find_digit<HSP__FINE_LATER>(s, round, digits, k));
     }
     return prefix;
 }
@@ -124,6 +159,7 @@ static __device__ __forceinline__ void count_earlier(shared_counts &s, const par
     cg::cluster_group cluster = cg::this_cluster();
     int warp = threadIdx.x / 32;
     uint32_t greater = 0, equal = 0;
+#pragma unroll 4
     for (int32_t at = t.lane; at < t.n; at += 32) {
         uint32_t rank = rank_at(t, at);
         greater += rank > least;
@@ -183,6 +219,8 @@ static __device__ __forceinline__ void write_selection(const hsp__gpu_choice &p,
         int32_t at = from + t.lane;
         uint32_t rank = at < t.n ? rank_at(t, at) : 0;
         bool more = at < t.n && rank > least, same = at < t.n && rank == least;
+        if (!__any_sync(~0u, more || same)) /* as nearly everywhere when few are chosen out of many */
+            continue;
         uint32_t votes_more = __ballot_sync(~0u, more), votes_same = __ballot_sync(~0u, same);
         uint32_t more_before = greater + __popc(votes_more & lanes_below());
         uint32_t same_before = equal + __popc(votes_same & lanes_below());
@@ -226,12 +264,12 @@ static __global__ void __launch_bounds__(THREADS, 2) choose_kernel(const __grid_
             out[i] = i < n_tokens ? (int32_t)i : -1;
         return;
     }
-    for (int i = threadIdx.x; i < 4 * 256; i += THREADS)
-        s.digit[i / 256][i % 256] = 0;
+    for (int i = threadIdx.x; i < N_DIGITS; i += THREADS)
+        s.digits[i] = 0;
     __syncthreads();
     part t = part_of(p, row, n_units, cached);
     uint32_t n_equal = p.n_chosen, greater, equal;
-    take_in(t, s.digit[0]);
+    take_in(t, s.digits);
     uint32_t least = find_least(s, t, &n_equal);
     count_earlier(s, t, least, &greater, &equal);
     write_selection(p, t, least, n_equal, greater, equal, n_tokens, out);
