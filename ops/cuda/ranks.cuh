@@ -30,25 +30,25 @@ HSP__BOTH uint32_t hsp__gpu_rank_of(float score) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* Three rounds of 12, 10 and 10 bits, from the top. A round's counts are searched in two steps: 256 sums of as many
+/* Three rounds of 11, 10 and 11 bits, from the top. A round's counts are searched in two steps: 128 sums of as many
  * neighbouring digits as hsp__gpu_fine says, then these. */
-enum { HSP__ROUNDS = 3, HSP__COARSE = 256, HSP__FINE_FIRST = 16, HSP__FINE_LATER = 4 };
+enum { HSP__ROUNDS = 3, HSP__COARSE = 128 };
 
 HSP__BOTH uint32_t hsp__gpu_fine(int round) {
-    return round == 0 ? HSP__FINE_FIRST : HSP__FINE_LATER;
+    return round == 1 ? 8 : 16;
 }
 
 HSP__BOTH uint32_t hsp__gpu_digit(uint32_t rank, int round) {
-    return rank >> (20 - 10 * round) & (HSP__COARSE * hsp__gpu_fine(round) - 1);
+    return round == 0 ? rank >> 21 : round == 1 ? rank >> 11 & 1023 : rank & 2047;
 }
 
 /* Has this rank the digits chosen before `round`? prefix: these digits, as a number. */
 HSP__BOTH int hsp__gpu_matches(uint32_t rank, int round, uint32_t prefix) {
-    return round == 0 || rank >> (30 - 10 * round) == prefix;
+    return round == 0 || rank >> (round == 1 ? 21 : 11) == prefix;
 }
 
 HSP__BOTH uint32_t hsp__gpu_longer(uint32_t prefix, int round, uint32_t digit) {
-    return prefix << (round == 0 ? 12 : 10) | digit;
+    return prefix << (round == 1 ? 10 : 11) | digit;
 }
 
 /* counts[0 .. n - 1] of digits top, top - 1, ..: in which the k-th greatest is, and in *k_left the k that is left in
