@@ -22,11 +22,6 @@ static __device__ __forceinline__ float bounded(float score) {
     return score > FLT_MAX ? FLT_MAX : score < -FLT_MAX ? -FLT_MAX : score;
 }
 
-/* e^x, 0 below e^-87; NaN stays. */
-static __device__ __forceinline__ float exponential_of(float x) {
-    return x < -87.0f ? 0.0f : expf(x);
-}
-
 /* Bytes from head to head of one part of the query: eight rows and four pieces touch all banks. */
 static __host__ __device__ __forceinline__ int head_stride(int key_dim) {
     return 2 * key_dim + (key_dim % 64 == 0 ? 64 : 0);

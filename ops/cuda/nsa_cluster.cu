@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Importances of NSA's blocks in one launch. A cluster of blocks has one query of a request and one KV head: each block
- * scores a stretch of the keys and keeps the scores of all heads of the group in shared memory, so that keys are read
- * once and scores never leave the multiprocessor. Greatest scores, sums of exponentials and sums over heads go from
- * block to block through distributed shared memory.
+ * weighs a stretch of the keys and keeps the weights of all heads of the group in shared memory, so that keys are read
+ * once and nothing of all heads leaves the multiprocessor. Greatest scores, sums of exponentials and sums over heads go
+ * from block to block through distributed shared memory. Exponentials are taken while keys are on their way: what comes
+ * after the last key is short.
  *
  * Two blocks fit a multiprocessor at the sizes that matter: while one waits for the others of its cluster, the other
  * one reads.
@@ -23,11 +24,15 @@ enum {
     MOST_SHARED = 220 << 10
 };
 
-/* Of a block; the others of the cluster read tops and sums. */
+/* Greatest scores of some keys, and sums of exponentials of the differences from them, NaN in neither. */
+struct statistics {
+    float top[HSP__MOST_HEADS], sum[HSP__MOST_HEADS];
+};
+
+/* Of a block; the others of the cluster read `block`. */
 struct shared_statistics {
-    float warp_top[WARPS][HSP__MOST_HEADS];
-    float top[HSP__MOST_HEADS], sum[HSP__MOST_HEADS];           /* of the block's keys */
-    float whole_top[HSP__MOST_HEADS], inverse[HSP__MOST_HEADS]; /* of all keys: greatest score, 1 / sum */
+    statistics of_warp[WARPS], block;
+    float top[HSP__MOST_HEADS], inverse[HSP__MOST_HEADS]; /* of all keys: greatest score, 1 / sum */
 };
 
 /* What a block works on. */
@@ -36,7 +41,9 @@ struct stretch {
     int32_t n;           /* keys of this block, 0 or more */
     int32_t n_heads;     /* of the group */
     int32_t row;         /* floats from head to head */
-    float *scores;       /* shared, [n_heads][row]; then weights; row 0: then sums over heads */
+    /* Shared. A weight is e to the difference of a score from the greatest that its warp had seen by then. */
+    float *weights; /* [n_heads][row]; row 0: then sums over heads */
+    float *tops;    /* [each / 16][HSP__MOST_HEADS], those greatest scores; then what makes probabilities of weights */
 };
 
 /* Rows of eight consecutive keys for four pairs of heads touch all banks. */
@@ -50,39 +57,68 @@ static __host__ __device__ __forceinline__ int32_t keys_each(int32_t n_keys, int
 
 /* ------------------------------------------------------------------------------------------------------- scoring -- */
 
-/* Scores of 16 keys from `first` on into shared memory; top: of the thread's heads 8 j + 2 quad + e, at 2 j + e. */
+/* e^x, which may be 0 below e^-87; NaN stays. */
+static __device__ __forceinline__ float power(float x) {
+    float y, z = x * 1.44269504f;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(z));
+    return y;
+}
+
+/* What a sum is to be multiplied with when the greatest score becomes another. */
+static __device__ __forceinline__ float factor_of(float top, float new_top) {
+    return top == new_top ? 1.0f : power(top - new_top);
+}
+
+/* Of the thread's heads 8 j + 2 quad + e, at 2 j + e: greatest score of its warp so far, sum over its own keys. */
 template <int TILES>
-static __device__ __forceinline__ void keep_scores(const stretch &w, float scale, int32_t first, float d[TILES][4],
-                                                   float top[2 * TILES]) {
+struct running {
+    float top[2 * TILES], sum[2 * TILES];
+};
+
+/* Weights of 16 keys from `first` on. */
+template <int TILES>
+static __device__ __forceinline__ void keep_weights(const stretch &w, float scale, int32_t first, float d[TILES][4],
+                                                    running<TILES> &r) {
     int lane = threadIdx.x & 31;
     int32_t key = first + lane / 4;
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
         int32_t head = i / 2 * 8 + lane % 4 * 2 + i % 2;
+        float score[2];
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            score[n] = key + 8 * n < w.n ? bounded(scale * d[i / 2][i % 2 + 2 * n]) : -INFINITY;
+        float top = fmaxf(r.top[i], greatest_of(fmaxf(score[0], score[1])));
+        r.sum[i] *= factor_of(r.top[i], top);
+        r.top[i] = top;
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            if (key + 8 * n >= w.n || head >= w.n_heads)
-                continue;
-            float score = bounded(scale * d[i / 2][i % 2 + 2 * n]);
-            w.scores[head * w.row + key + 8 * n] = score;
-            top[i] = fmaxf(top[i], score);
+            float weight = power(score[n] - top);
+            r.sum[i] += fmaxf(weight, 0.0f);
+            if (key + 8 * n < w.n && head < w.n_heads)
+                w.weights[head * w.row + key + 8 * n] = weight;
         }
+        if (lane < 4)
+            w.tops[first + head] = top; /* first / 16 rows of 16 */
     }
 }
 
 /* Warps take 16 keys in turn; as soon as a piece of these is used, that of the warp's next 16 is on its way. The first
  * are on theirs while the query is taken apart. */
 template <int PIECES, int TILES>
-static __device__ __forceinline__ void score_stretch(const hsp__gpu_keys &p, const stretch &w,
+static __device__ __forceinline__ void weigh_stretch(const hsp__gpu_keys &p, const stretch &w,
                                                      const unsigned char *keys, const float *query,
-                                                     unsigned char *parts, float warp_top[HSP__MOST_HEADS]) {
+                                                     unsigned char *parts, statistics &s) {
     int lane = threadIdx.x & 31;
     uint64_t policy = read_once();
-    float top[2 * TILES], d[TILES][4];
+    running<TILES> r;
+    float d[TILES][4];
     key_pieces<PIECES> k;
 #pragma unroll
-    for (int i = 0; i < 2 * TILES; i++)
-        top[i] = -INFINITY;
+    for (int i = 0; i < 2 * TILES; i++) {
+        r.top[i] = -INFINITY;
+        r.sum[i] = 0.0f;
+    }
     int32_t first = threadIdx.x / 32 * 16;
     if (first < w.n)
         take_keys<PIECES>(keys, p.key_stride, first, w.n - 1, k);
@@ -97,79 +133,67 @@ static __device__ __forceinline__ void score_stretch(const hsp__gpu_keys &p, con
             k.of[0][t] = load_once(next[0] + 64 * t, policy);
             k.of[1][t] = load_once(next[1] + 64 * t, policy);
         });
-        keep_scores<TILES>(w, p.scale, first, d, top);
+        keep_weights<TILES>(w, p.scale, first, d, r);
     }
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
-        top[i] = greatest_of(top[i]);
-        if (lane < 4)
-            warp_top[i / 2 * 8 + lane * 2 + i % 2] = top[i];
+        float sum = r.sum[i];
+        for (int span = 4; span < 32; span *= 2)
+            sum += __shfl_xor_sync(~0u, sum, span);
+        if (lane < 4) {
+            s.top[i / 2 * 8 + lane * 2 + i % 2] = r.top[i];
+            s.sum[i / 2 * 8 + lane * 2 + i % 2] = sum;
+        }
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------- softmax -- */
 
-/* The greatest score of each head, in all blocks. */
-static __device__ __forceinline__ void find_tops(shared_statistics &s, int32_t n_heads) {
-    cg::cluster_group cluster = cg::this_cluster();
-    int head = threadIdx.x;
-    float top = -INFINITY;
-    __syncthreads();
-    if (head < n_heads) {
-        for (int i = 0; i < WARPS; i++)
-            top = fmaxf(top, s.warp_top[i][head]);
-        s.top[head] = top;
-    }
-    cluster.sync();
-    if (head < n_heads) {
-        for (uint32_t block = 0; block < cluster.num_blocks(); block++)
-            top = fmaxf(top, *cluster.map_shared_rank(&s.top[head], block));
-        s.whole_top[head] = top;
-    }
-    __syncthreads();
+/* Of a head out of n statistics, added in ascending order. at(i): where the i-th is. */
+template <class At>
+static __device__ __forceinline__ void merge(int n, int head, At at, float *top_out, float *sum_out) {
+    float top = -INFINITY, sum = 0.0f;
+    for (int i = 0; i < n; i++)
+        top = fmaxf(top, at(i)->top[head]);
+    for (int i = 0; i < n; i++)
+        sum += at(i)->sum[head] * factor_of(at(i)->top[head], top);
+    *top_out = top;
+    *sum_out = sum;
 }
 
-/* Scores of a head become weights; their sum, NaN left out, by lanes and then by the butterfly. */
-static __device__ __forceinline__ float weigh_head(float *scores, int32_t n, float top) {
-    float sum = 0.0f;
-#pragma unroll 4
-    for (int32_t key = threadIdx.x & 31; key < n; key += 32) {
-        float weight = exponential_of(scores[key] - top);
-        scores[key] = weight;
-        sum += fmaxf(weight, 0.0f);
-    }
-    for (int span = 16; span > 0; span /= 2)
-        sum += __shfl_xor_sync(~0u, sum, span);
-    return sum;
-}
-
-/* Weights, and what makes probabilities of them: blocks are added in ascending order. */
-static __device__ __forceinline__ void weigh_keys(shared_statistics &s, const stretch &w) {
+/* Warps, then blocks of the cluster; and what makes probabilities of the weights of 16 keys. */
+static __device__ __forceinline__ void find_factors(shared_statistics &s, const stretch &w) {
     cg::cluster_group cluster = cg::this_cluster();
     int head = threadIdx.x;
-    for (int32_t h = threadIdx.x / 32; h < w.n_heads; h += WARPS) {
-        float sum = weigh_head(w.scores + h * w.row, w.n, s.whole_top[h]);
-        if (threadIdx.x % 32 == 0)
-            s.sum[h] = sum;
-    }
+    __syncthreads();
+    if (head < w.n_heads)
+        merge(
+            WARPS, head, [&](int i) { return &s.of_warp[i]; }, &s.block.top[head], &s.block.sum[head]);
     cluster.sync();
     if (head < w.n_heads) {
-        float sum = 0.0f;
-        for (uint32_t block = 0; block < cluster.num_blocks(); block++)
-            sum += *cluster.map_shared_rank(&s.sum[head], block);
+        float sum;
+        merge((int)cluster.num_blocks(), head, [&](int i) { return cluster.map_shared_rank(&s.block, i); },
+              &s.top[head], &sum);
         s.inverse[head] = 1.0f / sum;
+    }
+    __syncthreads();
+    for (int32_t i = threadIdx.x; i < (w.n + 15) / 16 * HSP__MOST_HEADS; i += THREADS) {
+        head = i % HSP__MOST_HEADS;
+        if (head < w.n_heads)
+            w.tops[i] = power(w.tops[i] - s.top[head]) * s.inverse[head];
     }
     __syncthreads();
 }
 
 /* A thread a key: heads one after the other. NaN of any head stays. */
-static __device__ __forceinline__ void sum_heads(const shared_statistics &s, const stretch &w) {
+static __device__ __forceinline__ void sum_heads(const stretch &w) {
     for (int32_t key = threadIdx.x; key < w.n; key += THREADS) {
+        const float *factor = w.tops + key / 16 * HSP__MOST_HEADS;
         float sum = 0.0f;
 #pragma unroll 4
         for (int32_t h = 0; h < w.n_heads; h++)
-            sum = fmaf(w.scores[h * w.row + key], s.inverse[h], sum);
-        w.scores[key] = sum;
+            sum = fmaf(w.weights[h * w.row + key], factor[h], sum);
+        w.weights[key] = sum;
     }
 }
 
@@ -182,7 +206,7 @@ static __device__ __forceinline__ void write_importances(const hsp__gpu_nsa &p, 
     int32_t each = (n_blocks + step - 1) / step, first = cluster.block_rank() * each;
     for (int32_t block = first + threadIdx.x; block < min(first + each, n_blocks); block += THREADS)
         importance[block] = importance_of(p, w.n_all, block, [&](int32_t key) {
-            return *cluster.map_shared_rank(&w.scores[key % w.each], key / w.each);
+            return *cluster.map_shared_rank(&w.weights[key % w.each], key / w.each);
         });
 }
 
@@ -204,15 +228,16 @@ static __global__ void __launch_bounds__(THREADS, PIECES > 6 - (TILES == 1) ? 1 
     int32_t first = cluster.block_rank() * w.each;
     w.n = max(min(w.each, w.n_all - first), 0);
     w.n_heads = k.n_heads / k.n_key_heads;
-    w.row = row_of(keys_each(k.most_keys, cluster.num_blocks()));
-    w.scores = (float *)(memory + query_parts_bytes(8 * TILES, 32 * PIECES));
+    int32_t most_each = keys_each(k.most_keys, cluster.num_blocks());
+    w.row = row_of(most_each);
+    w.tops = (float *)(memory + query_parts_bytes(8 * TILES, 32 * PIECES));
+    w.weights = w.tops + most_each;
     const unsigned char *keys =
         k.keys + (uint64_t)slot * k.request_stride + (size_t)key_head * 64 * PIECES + (size_t)first * k.key_stride;
-    score_stretch<PIECES, TILES>(k, w, keys, k.query + row * w.n_heads * k.key_dim, memory,
-                                 s.warp_top[threadIdx.x / 32]);
-    find_tops(s, w.n_heads);
-    weigh_keys(s, w);
-    sum_heads(s, w);
+    weigh_stretch<PIECES, TILES>(k, w, keys, k.query + row * w.n_heads * k.key_dim, memory,
+                                 s.of_warp[threadIdx.x / 32]);
+    find_factors(s, w);
+    sum_heads(w);
     cluster.sync();
     write_importances(p, w, n_tokens, p.importance + row * p.most_blocks);
     cluster.sync(); /* no block ends while another reads its sums */
@@ -229,9 +254,9 @@ static int32_t blocks_of(int32_t most_keys) {
 }
 
 static size_t shared_bytes(const hsp__gpu_keys *k) {
-    int32_t group = k->n_heads / k->n_key_heads;
+    int32_t group = k->n_heads / k->n_key_heads, each = keys_each(k->most_keys, blocks_of(k->most_keys));
     return (size_t)query_parts_bytes(group > 8 ? 16 : 8, k->key_dim) +
-           (size_t)group * row_of(keys_each(k->most_keys, blocks_of(k->most_keys))) * sizeof(float);
+           ((size_t)each + (size_t)group * row_of(each)) * sizeof(float);
 }
 
 template <int PIECES>

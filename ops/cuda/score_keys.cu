@@ -35,7 +35,7 @@ static __device__ __forceinline__ bool find_item(const hsp__gpu_keys &p, item &w
 
 /* e^x, 0 below e^-87; NaN counts for nothing in a sum. */
 static __device__ __forceinline__ float weight_of(float x) {
-    return fmaxf(exponential_of(x), 0.0f);
+    return x < -87.0f ? 0.0f : fmaxf(expf(x), 0.0f);
 }
 
 /* ------------------------------------------------------------------------------------------------- tensor cores -- */
