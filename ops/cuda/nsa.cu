@@ -2,42 +2,25 @@
  *
  * NSA: blocks by the attention that compressed keys receive; the window; the gates.
  */
-#include "score_keys.h"
+#include "nsa.h"
 #include "shapes.h"
 #include "top.h"
 
 enum { THREADS = 256 };
 
-struct nsa {
-    hsp__gpu_softmax softmax;
-    float *importance; /* [entries * queries * n_kv_heads][most_blocks] */
-    int32_t most_blocks, block_tokens;
-};
-
-/* Equation 9, as in ops/nsa.c: every piece of the block adds the compressed keys it is part of. */
-static __device__ __forceinline__ float importance_of(const nsa &p, const float *sums, int32_t n_compressed,
-                                                      int32_t block) {
-    int64_t per_block = p.block_tokens / p.softmax.keys.step, per_key = p.softmax.keys.span / p.softmax.keys.step;
-    int64_t first = block * per_block, after = first + per_block;
-    int64_t from = max(first - (per_key - 1), (int64_t)0), to = min(after, (int64_t)n_compressed);
-    float importance = 0.0f;
-    for (int64_t i = from; i < to; i++)
-        importance = fmaf((float)(min(i + per_key, after) - max(i, first)), sums[i], importance);
-    return importance;
-}
-
-static __global__ void __launch_bounds__(THREADS) nsa_importance_kernel(const __grid_constant__ nsa p) {
+static __global__ void __launch_bounds__(THREADS) nsa_importance_kernel(const __grid_constant__ hsp__gpu_nsa p) {
     const hsp__gpu_keys &k = p.softmax.keys;
     int32_t entry = blockIdx.z / k.batch.n_queries;
     int32_t n_tokens = hsp__gpu_tokens(k.batch, entry, blockIdx.z % k.batch.n_queries);
     int32_t n_compressed = n_tokens < k.span ? 0 : (n_tokens - k.span) / k.step + 1;
     int32_t n_blocks = n_tokens / p.block_tokens + (n_tokens % p.block_tokens != 0);
     size_t row = (size_t)blockIdx.z * p.softmax.n_groups + blockIdx.y;
+    const float *sums = p.softmax.sums + row * k.most_keys;
     if (k.batch.slot[entry] < 0)
         return;
     for (int32_t block = blockIdx.x * THREADS + threadIdx.x; block < n_blocks; block += gridDim.x * THREADS)
         p.importance[row * p.most_blocks + block] =
-            importance_of(p, p.softmax.sums + row * k.most_keys, n_compressed, block);
+            importance_of(p, n_compressed, block, [&](int32_t key) { return sums[key]; });
 }
 
 struct window {
@@ -84,7 +67,7 @@ static __global__ void __launch_bounds__(THREADS) nsa_gate_kernel(const __grid_c
 /* -------------------------------------------------------------------------------------------------- entry points -- */
 
 /* Everything but keys and query, and the bytes of scratch. */
-static size_t nsa_of(const hsp_nsa_shape *shape, const hsp_gpu_batch *batch, void *scratch, nsa *p) {
+static size_t nsa_of(const hsp_nsa_shape *shape, const hsp_gpu_batch *batch, void *scratch, hsp__gpu_nsa *p) {
     hsp__gpu_keys *k = &p->softmax.keys;
     *p = {};
     k->batch = *batch;
@@ -103,6 +86,16 @@ static size_t nsa_of(const hsp_nsa_shape *shape, const hsp_gpu_batch *batch, voi
     return bytes + (size_t)batch->batch * batch->n_queries * shape->n_kv_heads * p->most_blocks * sizeof(float);
 }
 
+/* Scores through memory. */
+static int importances_launch(const hsp__gpu_nsa *p, void *stream) {
+    const hsp__gpu_keys *k = &p->softmax.keys;
+    int status = hsp__gpu_softmax_launch(&p->softmax, stream);
+    int64_t blocks = hsp__gpu_pieces(p->most_blocks, THREADS);
+    dim3 grid((unsigned)(blocks < 1024 ? blocks : 1024), (unsigned)k->n_key_heads,
+              (unsigned)((int64_t)k->batch.batch * k->batch.n_queries));
+    return status ? status : hsp__gpu_launch((const void *)nsa_importance_kernel, grid, THREADS, 1, 0, p, stream);
+}
+
 extern "C" int hsp_gpu_nsa_scratch(const hsp_nsa_shape *shape, int32_t max_batch, int32_t n_queries, int32_t max_tokens,
                                    size_t *bytes_out) {
     int status = hsp__check_nsa(shape);
@@ -111,7 +104,7 @@ extern "C" int hsp_gpu_nsa_scratch(const hsp_nsa_shape *shape, int32_t max_batch
     if (max_batch < 0 || n_queries < 1 || max_tokens < 0 || !bytes_out)
         return HSP_EINVAL;
     hsp_gpu_batch batch = {sizeof batch, max_batch, n_queries, max_tokens, NULL, NULL};
-    nsa p;
+    hsp__gpu_nsa p;
     *bytes_out = nsa_of(shape, &batch, NULL, &p);
     return HSP_OK;
 }
@@ -125,7 +118,7 @@ extern "C" int hsp_gpu_nsa_select(const hsp_nsa_shape *shape, const hsp_gpu_batc
         return status;
     if (!selection_out || (batch->max_tokens && !scratch) || (uintptr_t)scratch % 16)
         return HSP_EINVAL;
-    nsa p;
+    hsp__gpu_nsa p;
     nsa_of(shape, batch, scratch, &p);
     hsp__gpu_keys *k = &p.softmax.keys;
     k->keys = (const unsigned char *)compressed_keys;
@@ -135,12 +128,7 @@ extern "C" int hsp_gpu_nsa_select(const hsp_nsa_shape *shape, const hsp_gpu_batc
     size_t row_bytes = (size_t)shape->n_kv_heads * shape->key_dim * hsp__gpu_number_bytes(shape->dtype);
     if (k->most_keys && (!compressed_keys || !query || key_stride < row_bytes || !hsp__gpu_keys_aligned(k)))
         return HSP_EINVAL;
-    status = hsp__gpu_softmax_launch(&p.softmax, stream);
-    int64_t blocks = hsp__gpu_pieces(p.most_blocks, THREADS);
-    dim3 grid((unsigned)(blocks < 1024 ? blocks : 1024), (unsigned)shape->n_kv_heads,
-              (unsigned)((int64_t)batch->batch * batch->n_queries));
-    if (status == HSP_OK)
-        status = hsp__gpu_launch((const void *)nsa_importance_kernel, grid, THREADS, 1, 0, &p, stream);
+    status = hsp__gpu_nsa_cluster_can(&p) ? hsp__gpu_nsa_cluster(&p, stream) : importances_launch(&p, stream);
     hsp__gpu_choice choice = {*batch,
                               p.importance,
                               (uint64_t)p.most_blocks,

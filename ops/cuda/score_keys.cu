@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * With bf16 keys of the usual sizes the products are the tensor cores': sixteen keys of a warp, straight from memory
- * into registers, times up to sixteen heads. The query, which is float32, counts as three bf16 numbers, the parts of
- * its 24 bits, so that every product is exact. Anything else is a lane a key.
- *
- * Which channels go together in a step of 16 is free as long as key and query agree: a thread reads 16-byte pieces
- * quad + 4 t of a row, and each is two steps, of words 0 and 1, and 2 and 3.
+ * With bf16 keys of the usual sizes the products are the tensor cores' (key_products.cuh). Anything else is a lane a
+ * key.
  */
+#include "key_products.cuh"
 #include "numbers.cuh"
-#include "score_keys.h"
-#include "tensor.cuh"
 
-#include <float.h>
-
-enum { THREADS = 128, WARPS = THREADS / 32, MOST_HEADS = 16, PARTS = 3 };
+enum { THREADS = 128, WARPS = THREADS / 32, MOST_HEADS = HSP__MOST_HEADS };
 
 /* What a block works on. */
 struct item {
@@ -40,11 +33,6 @@ static __device__ __forceinline__ bool find_item(const hsp__gpu_keys &p, item &w
     return slot >= 0 && (int64_t)blockIdx.x * WARPS * p.piece < w.n_keys;
 }
 
-/* An infinite score counts as the greatest number; NaN stays. */
-static __device__ __forceinline__ float bounded(float score) {
-    return score > FLT_MAX ? FLT_MAX : score < -FLT_MAX ? -FLT_MAX : score;
-}
-
 /* e^x, 0 below e^-87; NaN counts for nothing in a sum. */
 static __device__ __forceinline__ float weight_of(float x) {
     return x < -87.0f ? 0.0f : fmaxf(expf(x), 0.0f);
@@ -52,68 +40,13 @@ static __device__ __forceinline__ float weight_of(float x) {
 
 /* ------------------------------------------------------------------------------------------------- tensor cores -- */
 
-/* Bytes from head to head of one part of the query: eight rows and four pieces touch all banks. */
-static __host__ __device__ __forceinline__ int head_stride(int key_dim) {
-    return 2 * key_dim + (key_dim % 64 == 0 ? 64 : 0);
-}
-
-/* The first 8 bits of x, and what is left in *rest. */
-static __device__ __forceinline__ uint16_t take_part(float x, float *rest) {
-    uint32_t bits = __float_as_uint(x) & 0xffff0000;
-    *rest = isfinite(x) ? x - __uint_as_float(bits) : 0.0f;
-    return x == x ? (uint16_t)(bits >> 16) : (uint16_t)0x7fc0;
-}
-
-/* parts: [PARTS][heads][head_stride] bytes; heads beyond those there are are 0. */
-static __device__ __forceinline__ void load_query(const hsp__gpu_keys &p, const item &w, int heads,
-                                                  unsigned char *parts) {
-    int stride = head_stride(p.key_dim);
-    for (int i = threadIdx.x; i < heads * p.key_dim; i += THREADS) {
-        int head = i / p.key_dim, c = i % p.key_dim;
-        float rest = head < w.n_heads ? w.heads[i] : 0.0f;
-#pragma unroll
-        for (int part = 0; part < PARTS; part++)
-            *(uint16_t *)(parts + (part * heads + head) * stride + 2 * c) = take_part(rest, &rest);
-    }
-}
-
-/* Products of keys first .. first + 15 with 8 * TILES heads: of heads 8 j + 2 quad + e in d[j][e] for key lane / 4, in
- * d[j][2 + e] for the one eight on. PIECES: 16-byte pieces of a row that are a thread's. */
+/* Products of keys first .. first + 15, as multiply_keys gives them. */
 template <int PIECES, int TILES>
 static __device__ __forceinline__ void multiply(const hsp__gpu_keys &p, const item &w, const unsigned char *parts,
                                                 int32_t first, float d[TILES][4]) {
-    int lane = threadIdx.x & 31, row = lane / 4, quad = lane % 4, stride = head_stride(64 * PIECES / 2);
-    uint64_t policy = read_once();
-    uint4 key[2][PIECES];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const unsigned char *from = w.keys + (size_t)min(first + row + 8 * i, w.n_keys - 1) * p.key_stride + 16 * quad;
-#pragma unroll
-        for (int t = 0; t < PIECES; t++)
-            key[i][t] = load_once(from + 64 * t, policy);
-    }
-#pragma unroll
-    for (int j = 0; j < TILES; j++) {
-        d[j][0] = d[j][1] = d[j][2] = d[j][3] = 0.0f;
-#pragma unroll
-        for (int part = PARTS - 1; part >= 0; part--) {
-            const uint4 *head = (const uint4 *)(parts + ((part * TILES + j) * 8 + row) * stride) + quad;
-#pragma unroll
-            for (int t = 0; t < PIECES; t++) {
-                uint4 q = head[4 * t], a = key[0][t], b = key[1][t];
-                uint32_t low[4] = {a.x, b.x, a.y, b.y}, high[4] = {a.z, b.z, a.w, b.w};
-                multiply_warp<false>(d[j], low, q.x, q.y);
-                multiply_warp<false>(d[j], high, q.z, q.w);
-            }
-        }
-    }
-}
-
-/* Over the lanes that have the same heads. */
-static __device__ __forceinline__ float greatest_of(float x) {
-    for (int span = 4; span < 32; span *= 2)
-        x = fmaxf(x, __shfl_xor_sync(~0u, x, span));
-    return x;
+    key_pieces<PIECES> keys;
+    take_keys<PIECES>(w.keys, p.key_stride, first, w.n_keys - 1, keys);
+    multiply_keys<PIECES, TILES>(keys, parts, d, [](int) {});
 }
 
 static __device__ __forceinline__ float sum_of(float x) {
@@ -219,7 +152,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES > 4 ? 3 : 4)
     item w;
     if (!find_item(p, w))
         return;
-    load_query(p, w, 8 * TILES, parts);
+    load_query(w.heads, p.key_dim, w.n_heads, 8 * TILES, THREADS, parts);
     __syncthreads();
     int32_t n_pieces = (w.n_keys - 1) / p.piece + 1;
     for (int32_t piece = blockIdx.x * WARPS + threadIdx.x / 32; piece < n_pieces; piece += gridDim.x * WARPS) {
@@ -339,6 +272,6 @@ int hsp__gpu_score_keys(const hsp__gpu_keys *p, void *stream) {
     const void *kernel = tensor_kernel(p, wide);
     if (!kernel)
         return hsp__gpu_launch(plain[p->dtype], grid, THREADS, 1, 0, p, stream);
-    size_t shared_bytes = (size_t)PARTS * (wide ? 16 : 8) * head_stride(p->key_dim);
+    size_t shared_bytes = (size_t)query_parts_bytes(wide ? 16 : 8, p->key_dim);
     return hsp__gpu_launch(kernel, grid, THREADS, 1, shared_bytes, p, stream);
 }

@@ -13,7 +13,7 @@ typedef struct hsp__gpu_choice {
     int32_t unit_tokens;      /* tokens of a unit; the last may be incomplete */
     int32_t n_first, n_local; /* first and newest units that are always in */
     int32_t n_chosen;         /* units */
-    int32_t n_cached;         /* set by the launch */
+    int32_t n_cached;         /* ranks a warp keeps; set by the launch */
     int32_t *selection_out;   /* [rows][n_chosen * unit_tokens] */
 } hsp__gpu_choice;
 

@@ -23,15 +23,15 @@ static void ranks_are_ordered_as_scores(void **state) {
     assert_true(hsp__gpu_rank_of(-INFINITY) > 0 && hsp__gpu_rank_of(INFINITY) < HSP__FORCED);
 }
 
-/* As the warp does it: 32 lanes with eight digits each, from the top. */
-static uint32_t find_digit(const uint32_t count[256], uint32_t *k) {
+/* As the warp does it: 32 lanes with `each` counts each, from the top. */
+static uint32_t find_count(const uint32_t *count, uint32_t each, uint32_t *k) {
     uint32_t before = 0;
     for (uint32_t lane = 0; lane < 32; lane++) {
-        uint32_t counts[8], top = 255 - 8 * lane, sum = 0, left;
-        for (uint32_t i = 0; i < 8; i++)
+        uint32_t counts[8], top = 32 * each - 1 - each * lane, sum = 0, left;
+        for (uint32_t i = 0; i < each; i++)
             sum += counts[i] = count[top - i];
         if (before + sum >= *k && before < *k) {
-            uint32_t digit = hsp__gpu_pick(counts, top, *k - before, &left);
+            uint32_t digit = hsp__gpu_pick(counts, (int)each, top, *k - before, &left);
             *k = left;
             return digit;
         }
@@ -43,12 +43,16 @@ static uint32_t find_digit(const uint32_t count[256], uint32_t *k) {
 
 static uint32_t kth(const uint32_t *ranks, int32_t n, uint32_t k, int32_t *n_equal_out) {
     uint32_t prefix = 0;
-    for (int round = 0; round < 4; round++) {
-        uint32_t count[256] = {0};
+    for (int round = 0; round < HSP__ROUNDS; round++) {
+        uint32_t coarse[HSP__COARSE] = {0}, fine[32] = {0}, of_one = hsp__gpu_fine(round), digit;
         for (int32_t i = 0; i < n; i++)
             if (hsp__gpu_matches(ranks[i], round, prefix))
-                count[hsp__gpu_digit(ranks[i], round)]++;
-        prefix = prefix << 8 | find_digit(count, &k);
+                coarse[hsp__gpu_digit(ranks[i], round) / of_one]++;
+        digit = find_count(coarse, HSP__COARSE / 32, &k) * of_one;
+        for (int32_t i = 0; i < n; i++)
+            if (hsp__gpu_matches(ranks[i], round, prefix) && hsp__gpu_digit(ranks[i], round) / of_one == digit / of_one)
+                fine[hsp__gpu_digit(ranks[i], round) - digit]++;
+        prefix = hsp__gpu_longer(prefix, round, digit + find_count(fine, 1, &k));
     }
     *n_equal_out = (int32_t)k;
     return prefix;

@@ -107,6 +107,30 @@ static void blocks_are_right(void **state) {
     }
 }
 
+/* Clusters of all sizes, and more keys than a cluster keeps scores of. */
+static void long_requests(void **state) {
+    (void)state;
+    need_device();
+    static const hsp_nsa_shape every_token = {
+        sizeof every_token, 8, 1, 64, HSP_BF16, 2, 1, 16, 8, 1, 2, 1.0f,
+    };
+    static const struct {
+        const hsp_nsa_shape *shape;
+        int32_t max_tokens;
+    } cases[] = {{&shapes[0], 20000}, {&shapes[1], 8000}, {&shapes[3], 16400}, {&every_token, 60000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hsp_nsa_shape shape = *cases[i].shape;
+        struct keys keys[KEY_SLOTS];
+        struct selector s = make_selector(&shape, keys, cases[i].max_tokens, 0);
+        open_selector(&s, NULL, 4);
+        lengths(&s, 5, (const int32_t[]){s.max_tokens, 300, s.max_tokens / 3, 15, s.max_tokens - 1});
+        if (cases[i].max_tokens < 30000)
+            alone_as_together(&s, 6);
+        close_selector(&s);
+        free_requests(keys);
+    }
+}
+
 /* A head that is NaN spoils all blocks of its KV head alike, a key those it is part of. Large scores make the greatest
  * key nearly all of a head's weight, so that the CPU's choice does not hang on rounding. */
 static void nan_ranks_low(void **state) {
@@ -196,10 +220,8 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_right),
-        cmocka_unit_test(nan_ranks_low),
-        cmocka_unit_test(window_and_gate),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(blocks_are_right), cmocka_unit_test(long_requests), cmocka_unit_test(nan_ranks_low),
+        cmocka_unit_test(window_and_gate),  cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

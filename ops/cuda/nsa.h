@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Importances of NSA's blocks, for the two ways there are to them. */
+#ifndef HSP_OPS_CUDA_NSA_H
+#define HSP_OPS_CUDA_NSA_H
+
+#include "score_keys.h"
+
+typedef struct hsp__gpu_nsa {
+    hsp__gpu_softmax softmax;
+    float *importance; /* [entries * queries * n_kv_heads][most_blocks] */
+    int32_t most_blocks, block_tokens;
+} hsp__gpu_nsa;
+
+/* One launch, which keeps the scores in the shared memory of clusters: can it be, and make it. */
+int hsp__gpu_nsa_cluster_can(const hsp__gpu_nsa *nsa);
+int hsp__gpu_nsa_cluster(const hsp__gpu_nsa *nsa, void *stream);
+
+#ifdef __CUDACC__
+/* Equation 9, as in ops/nsa.c: every piece of the block adds the compressed keys it is part of. sum_at(i): what key i
+ * receives from all heads. */
+template <class SumAt>
+static __device__ __forceinline__ float importance_of(const hsp__gpu_nsa &p, int32_t n_compressed, int32_t block,
+                                                      SumAt sum_at) {
+    int64_t per_block = p.block_tokens / p.softmax.keys.step, per_key = p.softmax.keys.span / p.softmax.keys.step;
+    int64_t first = block * per_block, after = first + per_block;
+    int64_t from = max(first - (per_key - 1), (int64_t)0), to = min(after, (int64_t)n_compressed);
+    float importance = 0.0f;
+    for (int64_t i = from; i < to; i++)
+        importance = fmaf((float)(min(i + per_key, after) - max(i, first)), sum_at((int32_t)i), importance);
+    return importance;
+}
+#endif
+
+#endif
