@@ -2,6 +2,8 @@
 """Begin a model from a trained look-quest: what is alike is copied, attention is carried over as far as it can be."""
 import torch
 
+from layers import rope_table
+
 
 @torch.no_grad()
 def begin(model, base):
@@ -42,3 +44,23 @@ def latent_of_gqa(layer, source, shape):
         layer.key_up[head, :, group * d : (group + 1) * d] = eye
         layer.value_up[head, :, (groups + group) * d : (groups + group + 1) * d] = eye
     layer.query.copy_(query.flatten(0, 1))
+
+
+@torch.no_grad()
+def look_near(model):
+    """Begin look-quest with first-layer heads that see the token 1, 2, 3 ... before: looking far back is matching what
+    stood there with what stands here, and to learn both at once takes much longer. Every token's first channel begins
+    alike, from which these heads have constant queries and keys, turned so that rope makes their product greatest there."""
+    sharpness = 10.0  # logit units; neighbours of the token meant get about half of this less
+    layer, shape = model.layers[0], model.shape
+    heads, groups, d = shape["n_heads"], shape["n_kv_heads"], shape["head_dim"]
+    model.embedding[:, 0] = 1.0
+    constant = (model.embedding.square().mean() ** -0.5).item()  # that channel after the norm
+    size = (sharpness * d**0.5) ** 0.5 / constant
+    layer.query.mul_(0.1)
+    layer.key.mul_(0.1)
+    layer.key.view(groups, d // 2, 2, -1)[..., 0, 0] = size
+    cos, sin = rope_table(heads + 1, d, shape["rope_theta"], layer.query)
+    query = layer.query.view(heads, d // 2, 2, -1)
+    query[..., 0, 0], query[..., 1, 0] = size * cos[1:], -size * sin[1:]
+    torch.nn.init.normal_(layer.attention_output, std=0.5 * layer.attention_output.shape[1] ** -0.5)

@@ -40,7 +40,7 @@ LATE = dict(needles=0.4, repeats=0.15)
 PHASES = {
     # Looking back is learned in short windows, where steps are many; long ones then only stretch it. Quest needs no
     # training of its own: dense attention throughout.
-    "look-quest": [Phase(0.35, {768: 1.0}), Phase(0.60, {2064: 1.0}), Phase(0.78, {8256: 1.0}, **LATE),
+    "look-quest": [Phase(0.12, {192: 1.0}, repeats=0.5), Phase(0.38, {768: 1.0}, repeats=0.35), Phase(0.60, {2064: 1.0}), Phase(0.78, {8256: 1.0}, **LATE),
                    Phase(1.0, {LONG: 0.5, 2064: 0.5}, **LATE)],
     # The others begin from look-quest. NSA: first with all tokens in the selected branch, which costs far less than its
     # masks, while the compressed keys learn to find what attention weighs; then sparse.
@@ -58,7 +58,7 @@ RATE = {"look-quest": 1.0, "look-nsa": 0.6, "look-dsa": 0.8}
 
 def tiny_phases(name):
     """The same phases over short windows."""
-    lengths = {768: 96, 2064: 192, 8256: 288, LONG: 576}
+    lengths = {192: 48, 768: 96, 2064: 192, 8256: 288, LONG: 576}
     return [dataclasses.replace(phase, lengths={lengths[n]: share for n, share in phase.lengths.items()}, needles=0.5)
             for phase in PHASES[name]]
 

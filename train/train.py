@@ -45,6 +45,8 @@ class Trainer:
         model = Decoder((TINY_SHAPES if self.tiny else SHAPES)[self.name])
         if self.base:
             convert.begin(model, export.load(self.base))
+        elif self.name == "look-quest":
+            convert.look_near(model)
         self.model = model.to(self.device)
         self.compiled = not options.plain
         self.stepper = Stepper(self.model, self.device, self.compiled, self.compiled)
