@@ -57,8 +57,8 @@ def look_near(model):
     model.embedding[:, 0] = 1.0
     constant = (model.embedding.square().mean() ** -0.5).item()  # that channel after the norm
     size = (sharpness * d**0.5) ** 0.5 / constant
-    layer.query.mul_(0.1)
-    layer.key.mul_(0.1)
+    layer.query.mul_(0.03)
+    layer.key.mul_(0.03)
     layer.key.view(groups, d // 2, 2, -1)[..., 0, 0] = size
     cos, sin = rope_table(heads + 1, d, shape["rope_theta"], layer.query)
     query = layer.query.view(heads, d // 2, 2, -1)

@@ -64,8 +64,8 @@ def training(facts):
     lengths = ", ".join(f"{tokens / 1e6:.1f} M in windows of {length} ({mode})"
                         for (mode, length), tokens in ((key.split(), n) for key, n in facts["tokens_of_length"].items()))
     return [f"{facts['tokens'] / 1e6:.1f} M bytes in {facts['steps']} steps and {facts['seconds']:.0f} s "
-            f"{'from look-quest on, ' if facts['begins_from'] else ''}on one {facts['device']} (PyTorch {facts['torch']}, seed {facts['seed']}): {lengths}. Muon "
-            f"({facts['optimizer']['muon_rate']}) for matrices, AdamW for the rest; rates and phases follow the clock "
+            f"{'from look-quest on, ' if facts['begins_from'] else ''}on one {facts['device']} (PyTorch {facts['torch']}, "
+            f"seed {facts['seed']}): {lengths}. Muon ({facts['optimizer']['muon_rate']}) for matrices, Adam for the rest; rates and phases follow the clock "
             "(`train/shapes.py`). Needle documents are made while training runs; their keys and values are random.", "",
             "| text | version | licence | bytes trained on | bytes held out |", "| --- | --- | --- | --- | --- |",
             *(f"| {name} | {source['version']} | {source['licence']} | {source['train_bytes']} | {source['valid_bytes']} |"

@@ -49,7 +49,8 @@ PHASES = {
                  Phase(0.85, {8256: 1.0}, "sparse", 0.2, 2, **LATE), Phase(1.0, {LONG: 0.4, 8256: 0.6}, "sparse", 0.2, 2, **LATE)],
     # DSA: dense, with the indexer learning beside it; then sparse (DeepSeek-V3.2, section 2).
     "look-dsa": [Phase(0.20, {768: 1.0}), Phase(0.38, {2064: 1.0}, selector_loss=1.0, selector_every=2),
-                 Phase(0.55, {8256: 1.0}, selector_loss=1.0, selector_every=2, **LATE), Phase(0.80, {LONG: 0.5, 2064: 0.5}, selector_loss=1.0, selector_every=2, **LATE),
+                 Phase(0.55, {8256: 1.0}, selector_loss=1.0, selector_every=2, **LATE),
+                 Phase(0.80, {LONG: 0.5, 2064: 0.5}, selector_loss=1.0, selector_every=2, **LATE),
                  Phase(0.92, {8256: 1.0}, "sparse", 1.0, 2, **LATE), Phase(1.0, {LONG: 0.4, 8256: 0.6}, "sparse", 1.0, 2, **LATE)],
 }
 # Beginning from a trained model, with rates at which it forgets less.

@@ -29,7 +29,7 @@ if torch:
     import optimizer
     import reference_small_models as reference
     from model import Decoder, Run
-    from shapes import TINY_SHAPES
+    from shapes import SHAPES, TINY_SHAPES
 
 ARCHITECTURES = ("gqa_quest", "gqa_nsa", "mla_dsa")
 
@@ -185,6 +185,20 @@ class Parts(unittest.TestCase):
         tokens = torch.randint(97, 110, (1, 60))
         # The base rounds keys after rope to bf16, the latent before.
         self.assertLess(float((model(tokens, Run()) - base(tokens, Run())).abs().max()), 0.05)
+
+    def test_look_near(self):
+        """First-layer heads begin with most attention about where they are meant to look."""
+        model = Decoder(SHAPES["look-quest"])
+        convert.look_near(model)
+        layer, at = model.layers[0], torch.arange(100, 120)[None]
+        x = model.embedding[torch.randint(256, (1, 200))]
+        table = layers.rope_table(200, 32, model.shape["rope_theta"], x)
+        q, k, _ = layer.projections(layer.norm(x, layer.attention_norm))
+        q, k = layers.rope_pairs(q, table), layers.rope_pairs(k, table)
+        weights = layers.attention_weights(layers.rows_at(q, at), k, at, layer.scale)[0]
+        for head in range(8):
+            near = sum(float(weights[head, i, 100 + i - head - 3 : 100 + i - head + 2].sum()) for i in range(20)) / 20
+            self.assertGreater(near, 0.8)
 
     def test_optimizer(self):
         """Parameters are what the float32 weights are, those without a gradient stay, a step goes downhill."""
