@@ -179,7 +179,7 @@ class Trainer:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for (mode, length, with_selector), phase in self.kinds().items():
                 if self.elapsed() > self.seconds:
-                    return
+                    break
                 if self.device == "cuda":
                     torch.cuda.reset_peak_memory_stats()
                 line = {"model": self.name, "mode": mode, "length": length, "selector": with_selector}
