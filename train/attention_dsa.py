@@ -3,7 +3,6 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from layers import (MASK_ELEMENTS, attention_dtype, attention_weights, causal_attention, hadamard, masked_attention, pack_index,
                     rope_halves, rope_pairs, rope_table, round_bf16, rows_at, top_mask)
@@ -57,13 +56,15 @@ class DsaLayer(Layer):
         """Packed query [batch][tokens][heads][channels] and key, and weights; nothing flows back into x."""
         x, (hi, di, r) = x.detach(), (self.shape[name] for name in ("index_heads", "index_dim", "index_rope_dim"))
         table = rope_table(x.shape[1], r, self.shape["rope_theta"], x)
-        q = split_heads(F.linear(x, self.index_query), hi)
-        k = F.linear(x, self.index_key)
+        narrow = x.to(self.index_query.dtype)  # in training, weights are bf16 and x is wider
+        q = split_heads(F.linear(narrow, self.index_query), hi)
+        k = F.linear(narrow, self.index_key)
         with torch.autocast(x.device.type, enabled=False):
-            k = F.layer_norm(k.to(x.dtype), (di,), self.index_key_norm_weight, self.index_key_norm_bias, INDEX_NORM_EPSILON)
+            as_x = lambda y: y.to(x.dtype)
+            k = F.layer_norm(as_x(k), (di,), as_x(self.index_key_norm_weight), as_x(self.index_key_norm_bias), INDEX_NORM_EPSILON)
             turn = hadamard(di, x)
-            q, k = (pack_index(rope_halves(y.to(x.dtype), table, r) @ turn, self.shape["index_dtype"]) for y in (q, k))
-            return q.transpose(1, 2), k, F.linear(x, self.index_weight) * (hi * di) ** -0.5
+            q, k = (pack_index(rope_halves(as_x(y), table, r) @ turn, self.shape["index_dtype"]) for y in (q, k))
+            return q.transpose(1, 2), k, F.linear(x, as_x(self.index_weight)) * (hi * di) ** -0.5
 
     def choose(self, index, positions, limit):
         """[batch][1][n][limit]: index is the query, all keys and the weights of queries at positions."""
@@ -89,29 +90,41 @@ class DsaLayer(Layer):
             target = target / target.sum(-1, keepdim=True)
             return (target * (target.clamp(min=1e-9).log() - guess) * seen).sum(-1).mean()
 
+    def cast(self, index):
+        """Packed numbers are exact in bf16; only sums of products are rounded, which training can bear."""
+        return tuple(y.bfloat16() if self.index_query.dtype == torch.bfloat16 else y for y in index)
+
+    def rows_of(self, index, positions):
+        """The indexer's queries and weights at positions, and all its keys."""
+        q, k, weights = index
+        at = positions[:, :, None]
+        return q.gather(1, at[..., None].expand(-1, -1, *q.shape[2:])), k, weights.gather(1, at.expand(-1, -1, weights.shape[2]))
+
+    def chooser(self, index):
+        """select(start, end) for masked_attention"""
+        q, k, weights = (y.detach() for y in self.cast(index))
+        every = torch.arange(q.shape[1], device=q.device)[None]
+        return lambda start, end: self.choose((q[:, start:end], k, weights[:, start:end]), every[:, start:end], end)
+
+    def loss_at(self, index, q, k, run):
+        """The selector's loss of the queries at run.positions, of q and k [batch][heads][tokens][channels]."""
+        at = self.rows_of(index, run.positions)
+        target = attention_weights(rows_at(q, run.positions), k, run.positions, self.scale).mean(1)
+        chosen = self.choose(self.cast(at), run.positions, k.shape[2])[:, 0] if run.mode == "sparse" else None
+        return self.index_loss(*at, run.positions, target, chosen)
+
     def attend(self, x, run):
         table = rope_table(x.shape[1], self.shape["rope_dim"], self.shape["rope_theta"], x)
         q, k, v = self.heads_of(x, table)
         if run.mode == "dense" and not run.want:
             return causal_attention(q, k, v, self.scale)
-        iq, ik, weights = self.indexer(x)
-        # Packed numbers are exact in bf16; only sums of products are rounded, which training can bear.
-        cast = (lambda y: y.bfloat16()) if torch.is_autocast_enabled() else (lambda y: y)
-        if run.want:
-            index = run.positions[:, :, None]
-            at = (iq.gather(1, index[..., None].expand(-1, -1, *iq.shape[2:])), ik,
-                  weights.gather(1, index.expand(-1, -1, weights.shape[2])))
-            select = lambda positions, limit: self.choose(tuple(map(cast, at)), positions, limit)
-            rows = rows_at(q, run.positions)
+        index = self.indexer(x)
         if run.want == "probe":
-            run.probe(self.index, rows, k, self.scale, select)
+            at = self.cast(self.rows_of(index, run.positions))
+            run.probe(self.index, rows_at(q, run.positions), k, self.scale,
+                      lambda positions, limit: self.choose(at, positions, limit))
         if run.want == "loss":
-            target = attention_weights(rows, k, run.positions, self.scale).mean(1)
-            chosen = select(run.positions, x.shape[1])[:, 0] if run.mode == "sparse" else None
-            run.losses.append(checkpoint(self.index_loss, *at, run.positions, target, chosen, use_reentrant=False,
-                                         preserve_rng_state=False))
+            run.losses.append(self.loss_at(index, q, k, run))
         if run.mode == "dense":
             return causal_attention(q, k, v, self.scale)
-        iq, ik, weights = (cast(y).detach() for y in (iq, ik, weights))
-        return masked_attention(q, k, v, self.scale, lambda start, end: self.choose(
-            (iq[:, start:end], ik, weights[:, start:end]), torch.arange(start, end, device=x.device)[None], end))
+        return masked_attention(q, k, v, self.scale, self.chooser(index))

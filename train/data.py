@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The corpus in memory, windows of it, and needle documents."""
+"""The corpus in memory; windows of it, with needles and repeated pieces, made on the GPU; needle documents for tests.
+
+A needle is a line "key qzkfwm = 48213": six letters and five digits, all random. Asked for, it is the same line again."""
 import concurrent.futures
 import json
 import lzma
+import math
 import pathlib
 
 import numpy
+import torch
 
-ANSWER_WEIGHT = 10.0  # of an answer's digits in the loss; a needle's own digits weigh 0: nobody can foresee them
-DIGITS = 7
+ANSWER_WEIGHT = 4.0  # of an answer's digits in the loss; what nobody can foresee, a needle's key and digits, weighs 0
+LINE = numpy.frombuffer(b"\nkey ______ = 00000\n", numpy.uint8)
+KEY, VALUE = slice(5, 11), slice(14, 19)
+DIGITS = VALUE.stop - VALUE.start
+SLOT = 24            # bytes a needle gets, its place in them at random
+RANDOM = 0.5         # share of the windows with repeated pieces whose text is random, from 16 to 256 different bytes
+REPEATED = 0.7       # share of pieces that repeat one from the window's first part
 
 
 class Corpus:
@@ -19,11 +28,11 @@ class Corpus:
         with concurrent.futures.ThreadPoolExecutor(16) as pool:  # lzma lets go of the interpreter's lock
             chunks = list(pool.map(lambda path: lzma.decompress(path.read_bytes()), paths))
         starts = numpy.cumsum([0] + [len(chunk) for chunk in chunks])
-        self.bytes = numpy.frombuffer(b"".join(chunks), numpy.uint8)
+        self.bytes = numpy.frombuffer(bytearray().join(chunks), numpy.uint8)
         self.names = [name for name, *_ in index[split]]
         self.starts = numpy.array([starts[chunk] + offset for _, chunk, offset, _ in index[split]])
         self.sizes = numpy.array([size for *_, size in index[split]])
-        self.words, self.sources = index["words"], index["sources"]
+        self.sources = index["sources"]
 
     def window(self, rng, size):
         """A window inside one document, every place alike."""
@@ -35,75 +44,91 @@ class Corpus:
         return self.bytes[start : start + size]
 
 
-def needle(key, value):
-    return f"\nThe secret number of {key} is {value}.\n".encode()
+class Sampler:
+    """Training windows on the device where the corpus is; nothing waits for the CPU."""
 
+    def __init__(self, corpus, device, seed):
+        self.device = device
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.bytes, self.starts, self.sizes = (torch.from_numpy(x).to(device) for x in (corpus.bytes, corpus.starts, corpus.sizes))
+        self.line = torch.from_numpy(LINE.copy()).to(device)
+        self.places = {}
+        # Weights of a needle's line, and of one that asks.
+        self.line_weights = torch.ones(2, len(LINE), device=device)
+        self.line_weights[0, KEY] = self.line_weights[0, VALUE] = 0.0
+        self.line_weights[1, VALUE] = ANSWER_WEIGHT
 
-def question(key, value):
-    return f"\nWhat was it? The secret number of {key} is {value}.\n".encode()
+    def rand(self, *size):
+        return torch.rand(size, generator=self.generator, device=self.device)
 
+    def integers(self, low, high, *size, dtype=torch.int64):
+        return torch.randint(low, high, size, generator=self.generator, device=self.device, dtype=dtype)
 
-def draw_pairs(rng, words, n):
-    """n pairs of a key of two words, no two alike, and a value."""
-    keys = set()
-    while len(keys) < n:
-        keys.add(" ".join(words[i] for i in rng.integers(len(words), size=2)))
-    return [(key, f"{rng.integers(10**DIGITS):0{DIGITS}}") for key in sorted(keys)]
+    def windows(self, n, size):
+        if size not in self.places:
+            before = (self.sizes - size + 1).clamp(min=0).cumsum(0)
+            self.places[size] = before, int(before[-1])
+        ends, total = self.places[size]
+        at = self.integers(0, total, n)
+        document = torch.searchsorted(ends, at, right=True)
+        start = self.starts[document] + at - (ends[document] - (self.sizes[document] - size + 1))
+        return self.bytes[start[:, None] + torch.arange(size, device=self.device)]
 
+    def repeat(self, text, rows):
+        """In some rows, pieces of the later part become copies of pieces of the first, and what else there is may be random.
+        Among many different bytes, one is enough to find a copy's source: there looking back is learned first."""
+        n, size = text.shape
+        at = torch.arange(size, device=self.device)[None]
+        piece = (16 << self.integers(0, 4, n, 1)).clamp(max=size // 8)
+        border = (size * (0.3 + 0.4 * self.rand(n, 1))).long()
+        number, inside = at // piece, at % piece
+        draw, chance = (self.rand(n, size).gather(1, number) for _ in range(2))
+        copied = rows & (chance < REPEATED) & (at - inside >= border)
+        noise = rows & (self.rand(n, 1) < RANDOM)
+        alphabet = 16 << self.integers(0, 5, n, 1)
+        text = torch.where(noise, (97 + (self.rand(n, size) * alphabet).long()).to(torch.uint8), text)
+        text = text.gather(1, torch.where(copied, (draw * (border - piece)).long() + inside, at))
+        return text, (~(noise & ~copied)).float()
 
-def insert(text, size, events):
-    """text with events (place in text, bytes, weight of the digits) put in, cut to size in all; and the weights."""
-    room = size - sum(len(event[1]) for event in events)
-    out, weights, at = [], [], 0
-    for place, piece, weight in sorted(events, key=lambda event: event[0]):
-        place = int(place * room)
-        out += [text[at:place], numpy.frombuffer(piece, numpy.uint8)]
-        of_piece = numpy.ones(len(piece), numpy.float32)
-        of_piece[-DIGITS - 2 : -2] = weight
-        weights += [numpy.ones(place - at, numpy.float32), of_piece]
-        at = place
-    return numpy.concatenate(out + [text[at:room]]), numpy.concatenate(weights + [numpy.ones(room - at, numpy.float32)])
+    def needles(self, text, weights, rows):
+        """In some rows, needles and questions for them, over what was there. Few or many; a question anywhere behind."""
+        n, size = text.shape
+        most = min(64, size // SLOT // 2)
+        slots = self.rand(n, size // SLOT).argsort(1)[:, : 2 * most].view(n, 2, most).sort(1).values
+        count = (self.rand(n, 1) * math.log(most + 1)).exp().long()
+        used = rows & (torch.arange(most, device=self.device) < count)
+        lines = self.line.repeat(n, most, 1)
+        lines[..., KEY] = self.integers(97, 123, n, most, KEY.stop - KEY.start, dtype=torch.uint8)
+        lines[..., VALUE] = self.integers(48, 58, n, most, DIGITS, dtype=torch.uint8)
+        place = slots * SLOT + self.integers(0, SLOT - len(LINE) + 1, n, 2, most)
+        place = place[..., None] + torch.arange(len(LINE), device=self.device)
+        place = place.masked_fill(~used[:, None, :, None], size).flatten(1)  # unused ones into a column that is cut off
+        put = lambda x, y: torch.cat((x, x[:, :1]), 1).scatter(1, place, y.expand(n, 2, most, len(LINE)).flatten(1))[:, :size]
+        return put(text, lines[:, None]), put(weights, self.line_weights[None, :, None])
 
-
-def needle_window(rng, corpus, size):
-    """A window with a few or many needles; every question comes at random behind its needle."""
-    most = max(1, min(64, size // 250))
-    n = int(numpy.exp(rng.uniform(numpy.log(1), numpy.log(most + 1))))
-    events = []
-    for key, value in draw_pairs(rng, corpus.words, n):
-        place = rng.uniform(0, 0.98)
-        events += [(place, needle(key, value), 0.0), (rng.uniform(place, 1) + 1e-9, question(key, value), ANSWER_WEIGHT)]
-    return insert(corpus.window(rng, size), size, events)
+    def batch(self, n, length, needles, repeats, n_positions):
+        """tokens [n][length + 1], weights [n][length] of predicting tokens 1 .. length, and positions [n][n_positions] of
+        queries for the selector's loss: half of them anywhere, half where answers are read off, if any."""
+        kind = self.rand(n, 1)
+        text, weights = self.repeat(self.windows(n, length + 1), kind < repeats)
+        text, weights = self.needles(text, weights, kind > 1 - needles)
+        weights, half = weights[:, 1:], n_positions // 2
+        answers = (self.rand(n, length) + (weights == ANSWER_WEIGHT)).topk(half, sorted=False).indices
+        positions = torch.cat((answers, self.integers(0, length, n, n_positions - half)), 1).sort(1).values
+        return text.long(), weights.contiguous(), positions
 
 
 def test_document(rng, corpus, size, depths):
     """Text with a needle at each depth, then, in random order, a question for each: bytes, and where the questions'
-    digits begin, [depth]. All questions are behind the text, within its last len(depths) * 75 bytes."""
-    pairs = draw_pairs(rng, corpus.words, len(depths))
-    order = rng.permutation(len(depths))
-    tail = b"".join(question(*pairs[i]) for i in order)
-    text, _ = insert(corpus.window(rng, size), size - len(tail),
-                     [(depth, needle(*pair), 0.0) for depth, pair in zip(depths, pairs)])
-    at, starts = len(text), numpy.zeros(len(depths), numpy.int64)
-    for i in order:
-        at += len(question(*pairs[i]))
-        starts[i] = at - DIGITS - 2
-    return numpy.concatenate([text, numpy.frombuffer(tail, numpy.uint8)]), starts
-
-
-def batch(seed, corpus, n, length, needles, n_positions):
-    """tokens uint8 [n][length + 1], weights float [n][length] of predicting tokens 1 .. length, and positions [n]
-    [n_positions] of queries for the selector's loss: half of them anywhere, half where an answer is read off, if any."""
-    rng = numpy.random.default_rng(seed)
-    tokens, weights = numpy.empty((n, length + 1), numpy.uint8), numpy.ones((n, length), numpy.float32)
-    positions = rng.integers(length, size=(n, n_positions))
-    for i in range(n):
-        if rng.random() < needles:
-            tokens[i], of_tokens = needle_window(rng, corpus, length + 1)
-            weights[i] = of_tokens[1:]
-            answers = numpy.flatnonzero(weights[i] == ANSWER_WEIGHT)
-            if len(answers):
-                positions[i, : n_positions // 2] = rng.choice(answers, n_positions // 2)
-        else:
-            tokens[i] = corpus.window(rng, length + 1)
-    return tokens, weights, numpy.sort(positions, 1)
+    digits begin, [depth]. All questions are behind the text, at its very end."""
+    text, n, width = corpus.window(rng, size).copy(), len(depths), len(LINE)
+    lines = numpy.tile(LINE, (n, 1))
+    lines[:, KEY] = rng.integers(97, 123, (n, KEY.stop - KEY.start))
+    lines[:, VALUE] = rng.integers(48, 58, (n, DIGITS))
+    room = size - n * width
+    for depth, line in zip(depths, lines):
+        place = int(depth * (room - width))
+        text[place : place + width] = line
+    order = rng.permutation(n)
+    text[room:] = lines[order].flatten()
+    return text, room + numpy.argsort(order) * width + VALUE.start

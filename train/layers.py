@@ -8,11 +8,11 @@ MASK_ELEMENTS = 1 << 28
 
 
 def prepare_gpu():
-    """A third of the GPU's memory for this process: three train side by side, and each should run out of its own. No
-    cuDNN attention: every shape of every piece would cost it a plan; flash and memory-efficient kernels need none."""
+    """Less than half of the GPU's memory for this process: two train side by side, and each should run out of its own.
+    Unless asked for by name, no cuDNN attention: every shape of every piece would cost it a plan."""
     torch.set_num_threads(4)
     if torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(0.31)
+        torch.cuda.set_per_process_memory_fraction(0.45)
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 

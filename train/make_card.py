@@ -8,7 +8,8 @@ import sys
 ABOUT = {
     "mla_dsa": "Latent attention with the lightning indexer of DeepSeek sparse attention: every layer attends to the top_k "
                "tokens with the greatest index scores.",
-    "gqa_nsa": "Native sparse attention: compressed, selected and window branches with gates, sparse from the first step on. "
+    "gqa_nsa": "Native sparse attention: compressed, selected and window branches with gates, trained first with all tokens in the "
+               "selected branch, then sparse. "
                "Dense means that the selected branch sees all tokens.",
     "gqa_quest": "Grouped-query attention trained dense; at inference all but the first layers attend to the pages that "
                  "Quest's bounds rank highest.",
@@ -39,7 +40,7 @@ def needles(part):
     if not part or "failed" in part:
         return ["Not measured in this run."]
     depths = list(next(iter(part["dense"].values())))
-    lines = ["Share of needles whose seven digits are all right, by the needle's depth in the document (documents have one at "
+    lines = ["Share of needles whose five digits are all right, by the needle's depth in the document (documents have one at "
              "each depth and ask for all of them at the end).", "",
              f"| attention | length | {' | '.join(depths)} | asked at each |", "| --- | --- |" + " --- |" * (len(depths) + 1)]
     for mode, lengths in part.items():
@@ -62,9 +63,9 @@ def selector(part):
 def training(facts):
     lengths = ", ".join(f"{tokens / 1e6:.1f} M in windows of {length} ({mode})"
                         for (mode, length), tokens in ((key.split(), n) for key, n in facts["tokens_of_length"].items()))
-    return [f"{facts['tokens'] / 1e6:.1f} M bytes in {facts['steps']} steps and {facts['seconds']:.0f} s beside the two other "
-            f"models on one {facts['device']} (PyTorch {facts['torch']}, seed {facts['seed']}): {lengths}. Muon "
-            f"({facts['optimizer']['muon_rate']}) for matrices, AdamW for the rest; rates and phases follow the clock "
+    return [f"{facts['tokens'] / 1e6:.1f} M bytes in {facts['steps']} steps and {facts['seconds']:.0f} s "
+            f"{'from look-quest on, ' if facts['begins_from'] else ''}on one {facts['device']} (PyTorch {facts['torch']}, "
+            f"seed {facts['seed']}): {lengths}. Muon ({facts['optimizer']['muon_rate']}) for matrices, Adam for the rest; rates and phases follow the clock "
             "(`train/shapes.py`). Needle documents are made while training runs; their keys and values are random.", "",
             "| text | version | licence | bytes trained on | bytes held out |", "| --- | --- | --- | --- | --- |",
             *(f"| {name} | {source['version']} | {source['licence']} | {source['train_bytes']} | {source['valid_bytes']} |"

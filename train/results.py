@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gather what training and evaluation left: results.py WORK OUT LIMIT SECONDS. Writes OUT/results.json and
+"""Gather what training and evaluation left: results.py WORK OUT LIMIT SECONDS MODELS. Writes OUT/results.json and
 OUT/train.log.jsonl."""
 import hashlib
 import json
 import pathlib
 import sys
 import time
-
-NAMES = ("look-dsa", "look-nsa", "look-quest")
 
 
 def read(path):
@@ -17,10 +15,10 @@ def read(path):
 
 def main():
     work, out = map(pathlib.Path, sys.argv[1:3])
-    results = {"command": f"train/run_all.sh DATA OUT {sys.argv[3]}", "seconds": int(sys.argv[4]),
+    results = {"command": f"train/run_all.sh DATA OUT {sys.argv[3]} '{sys.argv[5]}'", "seconds": int(sys.argv[4]),
                "date": time.strftime("%Y-%m-%d", time.gmtime()), "models": {}}
     lines = []
-    for name in NAMES:
+    for name in sorted(sys.argv[5].split()):
         model = out / f"{name}.safetensors"
         entry = {"training": read(work / f"{name}.train.json"), "evaluation": read(work / f"{name}.eval.json")}
         if model.exists():
