@@ -186,8 +186,12 @@ int run_parse(int argc, char **argv, run_options *options) {
         return tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
     if (argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
         return TOOL_BAD_INPUT;
-    if (tool_check_backend(options->cache.backend, NULL) != TOOL_OK) /* here, for it may come from the environment */
+    /* Here, for it may come from the environment. */
+    if (tool_check_backend(options->cache.backend, &options->on_gpu) != TOOL_OK)
         return TOOL_BAD_INPUT;
+    if (options->on_gpu && options->threads)
+        return tool_fail(TOOL_BAD_INPUT, "--threads is %d; with --backend %s the GPU computes", options->threads,
+                         options->cache.backend);
     options->cache.n_threads = options->threads;
     options->seed = options->cache.seed;
     return 0;
