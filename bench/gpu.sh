@@ -22,7 +22,7 @@ done
 mkdir -p "$out" && out=$(realpath "$out") && work=$(mktemp -d) && cd "$work" || exit 2
 trap 'rm -rf "$work"' EXIT
 mkdir logs && : >runs
-export LD_LIBRARY_PATH=$bundle/lib CMOCKA_MESSAGE_OUTPUT=TAP TESTS_GOLDEN=$bundle/share/recency.json
+export LD_LIBRARY_PATH=$bundle/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CMOCKA_MESSAGE_OUTPUT=TAP TESTS_GOLDEN=$bundle/share/recency.json
 
 # one KIND NAME TOOL LIMIT COMMAND...: run it, keep its output, note how it ended. TOOL is - but for sanitizers.
 one() {

@@ -12,6 +12,7 @@ libraries=(libcmocka.so.0 libjansson.so.4 libgomp.so.1)
 
 for source in "$root"/tests/{,ops_}cuda/test_*.c; do programs+=("$(basename "$source" .c)"); done
 for source in "$root"/bench/ops_gpu_*.cu; do programs+=("bench_$(basename "$source" .cu)"); done
+[ ! -e "$build/bin/test_cuda_engine" ] || programs+=(test_cuda_engine) # needs the cuBLAS of the GPU machine
 [ -e "$build/lib/libhisparse_cuda.so" ] || { echo "$build has no CUDA part" >&2; exit 2; }
 mkdir "$bundle" "$bundle/bin" "$bundle/lib" "$bundle/share"
 for program in "${programs[@]}"; do strip -o "$bundle/bin/$program" "$build/bin/$program"; done
@@ -24,20 +25,35 @@ done
 where() { ldd "$build/bin/$1" | awk -v name="$2" '$1 == name { print $3 }'; }
 for library in "${libraries[@]}"; do cp "$(realpath "$(where test_recency "$library")")" "$bundle/lib/$library"; done
 
-# OpenBLAS is 36 MB, and no command that runs on the GPU machine multiplies matrices on the CPU. What stands in for it has
-# the three functions the engine names and ends the program should one be called.
+# OpenBLAS is 36 MB, and on the GPU machine only tiny models are computed on the CPU, to compare with. What stands in for it
+# has the three functions the engine names, for the layouts it names.
 cat >"$bundle/stub.c" <<'END'
-#include <stdio.h>
-#include <stdlib.h>
-static void refuse(const char *name) {
-    fprintf(stderr, "%s: this bundle has no OpenBLAS (bench/gpu_bundle.sh)\n", name);
-    abort();
+void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
+                 const float *b, int ldb, float beta, float *c, int ldc) {
+    (void)order, (void)trans_a, (void)trans_b, (void)alpha, (void)beta; /* rows, a times b transposed, 1, 0 */
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0;
+            for (int l = 0; l < k; l++)
+                sum += a[(long)i * lda + l] * b[(long)j * ldb + l];
+            c[(long)i * ldc + j] = sum;
+        }
 }
-void cblas_sgemm(void) { refuse("cblas_sgemm"); }
-void cblas_sgemv(void) { refuse("cblas_sgemv"); }
-void openblas_set_num_threads(void) { refuse("openblas_set_num_threads"); }
+void cblas_sgemv(int order, int trans, int m, int n, float alpha, const float *a, int lda, const float *x, int x_step,
+                 float beta, float *y, int y_step) {
+    enum { TRANS = 112 };
+    int outputs = trans == TRANS ? n : m, inputs = trans == TRANS ? m : n;
+    (void)order, (void)alpha, (void)beta, (void)x_step, (void)y_step; /* rows, 1, 0, 1, 1 */
+    for (int i = 0; i < outputs; i++) {
+        float sum = 0;
+        for (int l = 0; l < inputs; l++)
+            sum += (trans == TRANS ? a[(long)l * lda + i] : a[(long)i * lda + l]) * x[l];
+        y[i] = sum;
+    }
+}
+void openblas_set_num_threads(int n) { (void)n; }
 END
-"${CC:-cc}" -shared -fPIC -s -Wl,-soname,libopenblas.so.0 -o "$bundle/lib/libopenblas.so.0" "$bundle/stub.c"
+"${CC:-cc}" -O2 -shared -fPIC -s -Wl,-soname,libopenblas.so.0 -o "$bundle/lib/libopenblas.so.0" "$bundle/stub.c"
 rm "$bundle/stub.c"
 
 cp "$root/tests/golden/recency.json" "$bundle/share"

@@ -10,15 +10,28 @@ static int allocate(decoder *d, int32_t top_k, int32_t max_tokens) {
     if (attend_open(&d->attention, d->m, top_k, max_tokens) != 0 || activations_open(&d->attention, 1, &d->x) != 0 ||
         attend_worker_open(&d->attention, &d->worker) != 0)
         return -1;
-    d->state = attend_grab((size_t)d->m->n_layers, d->attention.sizes.state);
+    d->state_bytes = (size_t)d->m->n_layers * d->attention.sizes.state;
+    d->state = attend_grab(d->state_bytes, 1);
     d->logits = attend_grab((size_t)d->m->vocab, sizeof(float));
     return d->state && d->logits ? 0 : -1;
 }
+
+static void close_plain(decoder *d) {
+    activations_close(&d->x);
+    attend_worker_close(&d->worker);
+    free(d->state);
+    free(d->logits);
+    free(d);
+}
+
+static int step_plain(decoder *d, int32_t token);
+static const decoder_kind plain = {step_plain, decoder__prefill, close_plain};
 
 decoder *decoder_open(const model *m, kv *rows, int32_t top_k, int32_t max_tokens) {
     decoder *d = calloc(1, sizeof *d);
     if (!d)
         return NULL;
+    d->kind = &plain;
     d->m = m;
     d->rows = rows;
     if (allocate(d, top_k, max_tokens) == 0)
@@ -28,17 +41,8 @@ decoder *decoder_open(const model *m, kv *rows, int32_t top_k, int32_t max_token
 }
 
 void decoder_close(decoder *d) {
-    if (!d)
-        return;
-    activations_close(&d->x);
-    attend_worker_close(&d->worker);
-    free(d->state);
-    free(d->logits);
-    free(d);
-}
-
-size_t decoder_state_bytes(const decoder *d) {
-    return (size_t)d->m->n_layers * d->attention.sizes.state;
+    if (d)
+        d->kind->close(d);
 }
 
 static int append_rows(decoder *d, int32_t layer) {
@@ -69,7 +73,7 @@ void decoder__finish(decoder *d, const float *x) {
     math_project(m->output, m->vocab, m->embedding, d->x.normed, 1, d->logits);
 }
 
-int decoder_step(decoder *d, int32_t token) {
+static int step_plain(decoder *d, int32_t token) {
     size_t e = (size_t)d->m->embedding;
     if (d->rows->begin(d->rows, d->length) != 0)
         return -1;
@@ -82,4 +86,13 @@ int decoder_step(decoder *d, int32_t token) {
     d->length++;
     d->step++;
     return 0;
+}
+
+int decoder_step(decoder *d, int32_t token) {
+    return d->kind->step(d, token);
+}
+
+int decoder_prefill(decoder *const *ds, int n_decoders, const int32_t *tokens, int32_t n, prefill_progress progress,
+                    void *context, const char **error_out) {
+    return ds[0]->kind->prefill(ds, n_decoders, tokens, n, progress, context, error_out);
 }

@@ -6,17 +6,32 @@
 
 #include "attend.h"
 
-typedef struct decoder {
+/* Told the share of a prefill that is done, 0 .. 1; returning non-zero stops it. */
+typedef int (*prefill_progress)(void *context, double share);
+
+typedef struct decoder decoder;
+
+/* Where the arithmetic is done: here, or by engine/cuda. */
+typedef struct decoder_kind {
+    int (*step)(decoder *d, int32_t token);
+    int (*prefill)(decoder *const *ds, int n_decoders, const int32_t *tokens, int32_t n, prefill_progress progress,
+                   void *context, const char **error_out);
+    void (*close)(decoder *d);
+} decoder_kind;
+
+struct decoder {
+    const decoder_kind *kind;
     const model *m;
     kv *rows;
     int32_t length;
-    int32_t step; /* tokens decoded so far */
+    int32_t step;       /* tokens decoded so far */
+    size_t state_bytes; /* of what the selectors of all layers keep, beside the rows */
     attend attention;
     char *state;   /* [layer][attention.sizes.state]: what the selectors keep */
     activations x; /* of the newest token */
     attend_worker worker;
     float *logits; /* [vocab] */
-} decoder;
+};
 
 /* top_k: tokens a sparse layer attends to, a multiple of HSP_ATTENTION_TILE, at most what `rows` gives at once; for NSA
  * what the model says. NULL when out of memory or when top_k does not suit. The decoder uses `rows` but does not own
@@ -24,14 +39,8 @@ typedef struct decoder {
 decoder *decoder_open(const model *m, kv *rows, int32_t top_k, int32_t max_tokens);
 void decoder_close(decoder *d);
 
-/* Bytes of what the selectors of all layers keep, beside the rows. */
-size_t decoder_state_bytes(const decoder *d);
-
 /* Decode one token at position d->length: logits [vocab] in d->logits. -1 on failure, reason in d->rows->error. */
 int decoder_step(decoder *d, int32_t token);
-
-/* Told the share of a prefill that is done, 0 .. 1; returning non-zero stops it. */
-typedef int (*prefill_progress)(void *context, double share);
 
 /* Run the prompt through the model and fill the rows and selectors of every decoder in ds (all of one model and top_k);
  * logits of the last token in each. Every token attends to what it would attend to if it were decoded, so only the
@@ -42,5 +51,7 @@ int decoder_prefill(decoder *const *ds, int n_decoders, const int32_t *tokens, i
 
 /* Logits of one token, whose activations are x [embedding], into d->logits. */
 void decoder__finish(decoder *d, const float *x);
+int decoder__prefill(decoder *const *ds, int n_decoders, const int32_t *tokens, int32_t n, prefill_progress progress,
+                     void *context, const char **error_out);
 
 #endif

@@ -23,14 +23,21 @@ struct kv {
     int (*select)(kv *self, int32_t store, const int32_t *selection, int32_t n, int32_t *ids_out);
     void (*views)(kv *self, int32_t store, hsp_plane_view *planes_out); /* [n_planes of the model] */
     void (*close)(kv *self);
+
+    /* Bytes of rows, from where a view says, into ordinary memory; after what was queued. */
+    int (*copy)(kv *self, void *to, const void *from, size_t bytes);
+    void *stream;     /* what all of these queue their work on; NULL in ordinary memory */
+    hsp_cache *cache; /* NULL: every row is resident, and its id is its token */
+    int32_t request;
 };
 
 /* Rows in a cache. config: everything but the model's shape, which is set here; for NSA the ring is made to hold the
  * window, so that only the selection is fetched. NULL on failure, reason in
- * hsp_last_error (NULL). kv_cache gives the cache for statistics. */
+ * hsp_last_error (NULL). */
 kv *kv_open_cache(const model *m, hsp_config *config, int32_t max_tokens);
-hsp_cache *kv_cache(const kv *self);
-int32_t kv_request(const kv *self);
+
+/* Of a kv whose rows lie in ordinary memory. */
+int kv_copy_plain(kv *self, void *to, const void *from, size_t bytes);
 
 /* All rows resident, no cache involved. NULL when out of memory. */
 kv *kv_open_resident(const model *m, int32_t max_tokens);

@@ -8,8 +8,6 @@
 typedef struct cached {
     kv base;
     const model *m;
-    hsp_cache *cache;
-    int32_t request;
 } cached;
 
 static double now(void) {
@@ -20,7 +18,7 @@ static double now(void) {
 
 static int checked(cached *c, int status) {
     if (status != HSP_OK)
-        c->base.error = hsp_last_error(c->cache);
+        c->base.error = hsp_last_error(c->base.cache);
     return status == HSP_OK ? 0 : -1;
 }
 
@@ -37,25 +35,25 @@ static hsp_row_source source_of(const cached *c, const void *rows) {
 static int fill(kv *self, int32_t store, int32_t first, int32_t n, const void *rows) {
     cached *c = (cached *)self;
     hsp_row_source source = source_of(c, rows);
-    return checked(c, hsp_fill(c->cache, c->request, store, first, n, &source, NULL));
+    return checked(c, hsp_fill(c->base.cache, c->base.request, store, first, n, &source, c->base.stream));
 }
 
 static int begin(kv *self, int32_t token) {
     cached *c = (cached *)self;
     (void)token;
-    return checked(c, hsp_step_begin(c->cache, &c->request, NULL, 1, NULL));
+    return checked(c, hsp_step_begin(c->base.cache, &c->base.request, NULL, 1, c->base.stream));
 }
 
 static int append(kv *self, int32_t store, const void *row) {
     cached *c = (cached *)self;
     hsp_row_source source = source_of(c, row);
-    return checked(c, hsp_append(c->cache, store, &source, 1, NULL));
+    return checked(c, hsp_append(c->base.cache, store, &source, 1, c->base.stream));
 }
 
 static int select_rows(kv *self, int32_t store, const int32_t *selection, int32_t n, int32_t *ids_out) {
     cached *c = (cached *)self;
     double start = now();
-    int status = hsp_swap_in(c->cache, store, selection, 1, n, ids_out, NULL);
+    int status = hsp_swap_in(c->base.cache, store, selection, 1, n, ids_out, c->base.stream);
     c->base.select_seconds[store] += now() - start;
     return checked(c, status);
 }
@@ -63,7 +61,7 @@ static int select_rows(kv *self, int32_t store, const int32_t *selection, int32_
 static void views(kv *self, int32_t store, hsp_plane_view *planes_out) {
     cached *c = (cached *)self;
     hsp_rows_view view = {.struct_size = sizeof view};
-    hsp_rows(c->cache, store, &view);
+    hsp_rows(c->base.cache, store, &view);
     memcpy(planes_out, view.plane, (size_t)view.n_planes * sizeof *planes_out);
 }
 
@@ -71,7 +69,7 @@ static void close_cache(kv *self) {
     cached *c = (cached *)self;
     if (!c)
         return;
-    hsp_close(c->cache);
+    hsp_close(c->base.cache);
     free(c->base.select_seconds);
     free(c);
 }
@@ -95,27 +93,26 @@ kv *kv_open_cache(const model *m, hsp_config *config, int32_t max_tokens) {
         return NULL;
     set_shape(m, config, max_tokens);
     c->m = m;
-    c->base = (kv){m->plane_bytes[0] + m->plane_bytes[1],
-                   config->max_k,
-                   "",
-                   calloc((size_t)config->n_layers, sizeof(double)),
-                   fill,
-                   begin,
-                   append,
-                   select_rows,
-                   views,
-                   close_cache};
-    if (c->base.select_seconds && hsp_open(config, &c->cache) == HSP_OK &&
-        hsp_admit(c->cache, max_tokens, &c->request) == HSP_OK)
+    c->base = (kv){.row_bytes = m->plane_bytes[0] + m->plane_bytes[1],
+                   .most_rows = config->max_k,
+                   .error = "",
+                   .select_seconds = calloc((size_t)config->n_layers, sizeof(double)),
+                   .fill = fill,
+                   .begin = begin,
+                   .append = append,
+                   .select = select_rows,
+                   .views = views,
+                   .close = close_cache,
+                   .copy = kv_copy_plain};
+    if (c->base.select_seconds && hsp_open(config, &c->base.cache) == HSP_OK &&
+        hsp_admit(c->base.cache, max_tokens, &c->base.request) == HSP_OK)
         return &c->base;
     close_cache(&c->base);
     return NULL;
 }
 
-hsp_cache *kv_cache(const kv *self) {
-    return ((const cached *)self)->cache;
-}
-
-int32_t kv_request(const kv *self) {
-    return ((const cached *)self)->request;
+int kv_copy_plain(kv *self, void *to, const void *from, size_t bytes) {
+    (void)self;
+    memcpy(to, from, bytes);
+    return 0;
 }

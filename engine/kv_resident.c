@@ -57,16 +57,16 @@ kv *kv_open_resident(const model *m, int32_t max_tokens) {
     resident *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
-    r->base = (kv){m->plane_bytes[0] + m->plane_bytes[1],
-                   max_tokens,
-                   "",
-                   NULL,
-                   fill,
-                   begin,
-                   append,
-                   select_rows,
-                   views,
-                   close_resident};
+    r->base = (kv){.row_bytes = m->plane_bytes[0] + m->plane_bytes[1],
+                   .most_rows = max_tokens,
+                   .error = "",
+                   .fill = fill,
+                   .begin = begin,
+                   .append = append,
+                   .select = select_rows,
+                   .views = views,
+                   .close = close_resident,
+                   .copy = kv_copy_plain};
     r->m = m;
     r->max_tokens = max_tokens;
     r->rows = calloc((size_t)m->n_layers * (size_t)m->stores * (size_t)max_tokens, (size_t)r->base.row_bytes);

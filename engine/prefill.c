@@ -119,8 +119,8 @@ static int run_layers(batch *b) {
     return 0;
 }
 
-int decoder_prefill(decoder *const *ds, int n_decoders, const int32_t *tokens, int32_t n, prefill_progress progress,
-                    void *context, const char **error_out) {
+int decoder__prefill(decoder *const *ds, int n_decoders, const int32_t *tokens, int32_t n, prefill_progress progress,
+                     void *context, const char **error_out) {
     batch b = {.a = &ds[0]->attention,
                .ds = ds,
                .n_decoders = n_decoders,

@@ -8,4 +8,7 @@
 /* The table exported as `symbol`, or NULL after saying why there is none. */
 const void *gpu_table(const char *symbol);
 
+/* The same of another library, which exports its version as `version`. */
+const void *gpu_table_of(const char *library, const char *version, const char *symbol);
+
 #endif

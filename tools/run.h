@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "decoder.h"
+#include "cuda/cuda_engine.h"
 #include "tokenizer.h"
 
 typedef struct run_options {
@@ -14,6 +14,7 @@ typedef struct run_options {
     int32_t top_k;        /* 0 until the model is known, where none was given */
     int32_t max_tokens, context, threads;
     int verify, json, ignore_eos;
+    int on_gpu; /* the backend has memory of its own: everything is computed there */
     double temperature;
     uint64_t seed;
     hsp_config cache; /* knobs of the cache, but for the shape */
@@ -37,6 +38,8 @@ typedef struct run {
     int64_t n_prompt_in_file; /* tokens of the whole text, of which the first n_prompt are used */
     kv *cached, *resident;    /* resident only with --verify */
     decoder *d, *check;
+    const cuda_engine *engine; /* on a GPU, and the GPU; else NULL */
+    gpu *device;
     char *text; /* what was generated */
     size_t text_bytes;
     FILE *metrics;
@@ -53,7 +56,7 @@ int run_selector(const char *name);
 /* Layers of rows of the whole model. */
 int32_t run_stores(const run *r);
 
-/* Seconds spent in swap-in so far, in stores from .. to - 1. */
+/* Seconds spent in swap-in so far, in stores from .. to - 1; NAN on a GPU, where a step is one piece. */
 double run_swap_seconds(const run *r, int32_t from, int32_t to);
 
 /* Parse; returns 0, or an exit code after the message. */

@@ -10,25 +10,31 @@ static const char *row_at(const hsp_plane_view *v, int64_t id) {
            (size_t)(id % v->rows_per_block) * v->row_stride;
 }
 
-/* Is the row with this id in the cache what was written for the token? */
+/* Is the row with this id in the cache what was written for the token? Both rows come into ordinary memory first. */
 static int same_row(const run *r, int32_t store, int32_t token, int64_t id) {
-    hsp_plane_view planes[HSP_MAX_PLANES];
-    const char *want = kv_resident_row(r->resident, store, token);
+    hsp_plane_view got[HSP_MAX_PLANES], want[HSP_MAX_PLANES];
     int same = 1;
-    r->cached->views(r->cached, store, planes);
-    for (int32_t p = 0; p < r->m->n_planes; want += r->m->plane_bytes[p++])
-        same &= memcmp(row_at(&planes[p], id), want, (size_t)r->m->plane_bytes[p]) == 0;
+    r->cached->views(r->cached, store, got);
+    r->resident->views(r->resident, store, want);
+    for (int32_t p = 0; p < r->m->n_planes; p++) {
+        size_t bytes = (size_t)r->m->plane_bytes[p];
+        char *both = malloc(2 * bytes);
+        if (both && r->cached->copy(r->cached, both, row_at(&got[p], id), bytes) == 0 &&
+            r->resident->copy(r->resident, both + bytes, row_at(&want[p], token), bytes) == 0)
+            same &= memcmp(both, both + bytes, bytes) == 0;
+        free(both);
+    }
     return same;
 }
 
 /* The first row on the device, by layer, KV head and token, that is not the token's own. */
 static void find_wrong_row(run *r) {
-    hsp_cache *cache = kv_cache(r->cached);
+    hsp_cache *cache = r->cached->cache;
     int32_t n_slots = r->options.cache.n_slots, ring_rows = r->options.cache.ring_rows, ring_first, first_id;
     int32_t *tokens = malloc((size_t)n_slots * sizeof *tokens);
     r->difference.layer = r->difference.token = -1;
     for (int32_t store = 0; tokens && store < r->m->n_layers * r->m->stores && r->difference.layer < 0; store++) {
-        hsp_resident(cache, kv_request(r->cached), store, tokens, NULL, &ring_first, &first_id);
+        hsp_resident(cache, r->cached->request, store, tokens, NULL, &ring_first, &first_id);
         int32_t wrong = INT32_MAX;
         for (int32_t s = 0; s < n_slots; s++)
             if (tokens[s] >= 0 && tokens[s] < wrong && !same_row(r, store, tokens[s], first_id + s))

@@ -4,6 +4,7 @@
 #include "tools.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -66,14 +67,17 @@ static int take_token(run *r, int32_t token) {
 
 static int write_metrics(run *r, int32_t token, double seconds, double select_seconds, hsp_counters *before) {
     hsp_counters c;
+    char swap_in[32] = "null";
     if (!r->metrics)
         return 0;
-    hsp_request_counters(kv_cache(r->cached), kv_request(r->cached), &c);
+    if (!isnan(select_seconds))
+        snprintf(swap_in, sizeof swap_in, "%.9f", select_seconds);
+    hsp_request_counters(r->cached->cache, r->cached->request, &c);
     fprintf(
         r->metrics,
-        "{\"step\": %d, \"token\": %d, \"seconds\": %.9f, \"swap_in_seconds\": %.9f, \"hits\": %llu, \"misses\": %llu, "
+        "{\"step\": %d, \"token\": %d, \"seconds\": %.9f, \"swap_in_seconds\": %s, \"hits\": %llu, \"misses\": %llu, "
         "\"fetched_bytes\": %llu}\n",
-        r->n_generated, token, seconds, select_seconds, (unsigned long long)(c.hits - before->hits),
+        r->n_generated, token, seconds, swap_in, (unsigned long long)(c.hits - before->hits),
         (unsigned long long)(c.misses - before->misses), (unsigned long long)(c.fetched_bytes - before->fetched_bytes));
     *before = c;
     return fflush(r->metrics) == 0
@@ -86,7 +90,7 @@ int32_t run_stores(const run *r) {
 }
 
 double run_swap_seconds(const run *r, int32_t from, int32_t to) {
-    double sum = 0;
+    double sum = r->device ? NAN : 0;
     for (int32_t store = from; store < to && store < run_stores(r); store++)
         sum += r->cached->select_seconds[store];
     return sum;
@@ -100,7 +104,8 @@ static int step(run *r, int32_t token, hsp_counters *before, int32_t *next_out) 
     r->decode_seconds += seconds;
     if (r->check) {
         start = run_now();
-        decoder_step(r->check, token);
+        if (decoder_step(r->check, token) != 0)
+            return tool_fail(TOOL_FAILED, "decode, all resident: %s", r->resident->error);
         r->resident_seconds += run_now() - start;
         run_compare(r, r->n_generated);
     }

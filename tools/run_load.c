@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "arithmetic.h"
+#include "gpu.h"
 #include "run.h"
 #include "tools.h"
 
@@ -109,8 +110,34 @@ static int check_host_file(const char *path) {
     return 0;
 }
 
+static int open_gpu(run *r) {
+    char error[256];
+    if (!r->options.on_gpu)
+        return 0;
+    r->engine = gpu_table_of(CUDA_ENGINE_LIBRARY, CUDA_ENGINE_VERSION, CUDA_ENGINE_TABLE);
+    if (!r->engine)
+        return TOOL_BAD_INPUT;
+    r->device = r->engine->open(r->m, error, sizeof error);
+    return r->device ? 0 : tool_fail(TOOL_FAILED, "%s", error);
+}
+
+/* Here or on the GPU. */
+static decoder *open_decoder(run *r, kv *rows, char *error, size_t error_bytes) {
+    int32_t top_k = r->options.top_k;
+    snprintf(error, error_bytes, "not enough memory for %d tokens of activations and rows", r->max_total);
+    return r->device ? r->engine->open_decoder(r->device, rows, top_k, r->max_total, error, error_bytes)
+                     : decoder_open(r->m, rows, top_k, r->max_total);
+}
+
+static decoder *open_check(run *r, char *error, size_t error_bytes) {
+    r->resident = r->device ? r->engine->open_resident(r->device, r->max_total, error, error_bytes)
+                            : kv_open_resident(r->m, r->max_total);
+    return r->resident ? open_decoder(r, r->resident, error, error_bytes) : NULL;
+}
+
 static int open_decoders(run *r) {
     run_options *o = &r->options;
+    char error[256];
     if (check_host_file(o->cache.host_file) != 0)
         return TOOL_BAD_INPUT;
     r->cached = kv_open_cache(r->m, &o->cache, r->max_total);
@@ -119,14 +146,13 @@ static int open_decoders(run *r) {
         int machine = hsp_footprint(&o->cache, &bytes) == HSP_OK; /* nothing is wrong with the knobs */
         return tool_fail(machine ? TOOL_FAILED : TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
     }
-    r->d = decoder_open(r->m, r->cached, o->top_k, r->max_total);
-    if (o->verify) {
-        r->resident = kv_open_resident(r->m, r->max_total);
-        r->check = r->resident ? decoder_open(r->m, r->resident, o->top_k, r->max_total) : NULL;
-    }
-    if (!r->d || (o->verify && !r->check))
-        return tool_fail(TOOL_FAILED, "not enough memory for %d tokens of activations and rows", r->max_total);
-    return 0;
+    int code = open_gpu(r);
+    if (code != 0)
+        return code;
+    r->d = open_decoder(r, r->cached, error, sizeof error);
+    if (r->d && o->verify)
+        r->check = open_check(r, error, sizeof error);
+    return r->d && (r->check || !o->verify) ? 0 : tool_fail(TOOL_FAILED, "%s", error);
 }
 
 /* Outputs are opened before the long work, so that a wrong path does not cost it. */
@@ -167,6 +193,8 @@ void run_close(run *r) {
         r->cached->close(r->cached);
     if (r->resident)
         r->resident->close(r->resident);
+    if (r->device)
+        r->engine->close(r->device);
     tokenizer_close(r->words);
     model_close(r->m);
     free(r->prompt);

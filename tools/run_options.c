@@ -42,7 +42,8 @@ static const struct argp_option options_table[] = {
      0},
     {"slots", SLOTS, "ROWS", 0, "rows per layer kept on the device (default 2048)", 0},
     {"policy", POLICY, "NAME", 0, "which slot a fetched row takes: lru (default), fifo, random, clock", 0},
-    {"backend", BACKEND, "NAME", 0, "which backend keeps the rows: `hisparse info` lists them (default cpu)", 0},
+    {"backend", BACKEND, "NAME", 0,
+     "which backend keeps the rows: `hisparse info` lists them (default cpu); with cuda the GPU computes, too", 0},
     {"host-file", HOST_FILE, "FILE", 0, "keep the rows in this new file instead of memory", 0},
     {"threads", THREADS, "N", 0, "threads (default: all)", 0},
     {"temperature", TEMPERATURE, "T", 0, "0 takes the likeliest token (default), more draws", 0},
@@ -186,8 +187,12 @@ int run_parse(int argc, char **argv, run_options *options) {
         return tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
     if (argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
         return TOOL_BAD_INPUT;
-    if (tool_check_backend(options->cache.backend, NULL) != TOOL_OK) /* here, for it may come from the environment */
+    /* Here, for it may come from the environment. */
+    if (tool_check_backend(options->cache.backend, &options->on_gpu) != TOOL_OK)
         return TOOL_BAD_INPUT;
+    if (options->on_gpu && options->threads)
+        return tool_fail(TOOL_BAD_INPUT, "--threads is %d; with --backend %s the GPU computes", options->threads,
+                         options->cache.backend);
     options->cache.n_threads = options->threads;
     options->seed = options->cache.seed;
     return 0;

@@ -29,10 +29,10 @@ static summary summarize(const run *r) {
     hsp_footprint_bytes bytes = {.struct_size = sizeof bytes};
     int32_t dense = r->m->dense_layers; /* only where a layer is one store */
     hsp_footprint(&r->options.cache, &bytes);
-    hsp_request_counters(kv_cache(r->cached), kv_request(r->cached), &s.total);
+    hsp_request_counters(r->cached->cache, r->cached->request, &s.total);
     s.device_bytes = bytes.device_rows + bytes.device_state;
     s.resident_bytes = (uint64_t)run_stores(r) * (uint64_t)r->max_total * (uint64_t)r->cached->row_bytes;
-    s.index_bytes = decoder_state_bytes(r->d);
+    s.index_bytes = r->d->state_bytes;
     s.prefill_rate = r->d->length ? rate(r->n_prompt - 1, r->prefill_seconds) : NAN; /* it was stopped */
     s.decode_rate = rate(r->d->step, r->decode_seconds);
     s.resident_rate = r->check ? rate(r->check->step, r->resident_seconds) : NAN;
@@ -40,7 +40,7 @@ static summary summarize(const run *r) {
     s.sparse_share = share(run_swap_seconds(r, dense, run_stores(r)), r->decode_seconds);
     for (int32_t store = dense; store < run_stores(r); store++) {
         hsp_counters c;
-        hsp_layer_counters(kv_cache(r->cached), store, &c);
+        hsp_layer_counters(r->cached->cache, store, &c);
         s.sparse.hits += c.hits;
         s.sparse.misses += c.misses;
     }
@@ -86,7 +86,7 @@ static void print_layers(const run *r) {
     printf("\nlayer       hit %%  missed rows  hit rows  fetched bytes\n");
     for (int32_t store = 0; store < run_stores(r); store++) {
         hsp_counters c;
-        hsp_layer_counters(kv_cache(r->cached), store, &c);
+        hsp_layer_counters(r->cached->cache, store, &c);
         printf("%5s%s %9.2f %12llu %9llu %14llu\n", store_name(r, store, name, sizeof name),
                store / r->m->stores < r->m->dense_layers ? " d" : "  ", percent(c.hits, c.hits + c.misses),
                (unsigned long long)c.misses, (unsigned long long)c.hits, (unsigned long long)c.fetched_bytes);
@@ -108,8 +108,12 @@ static void print_steps(const run *r, const summary *s) {
     printf("%-28s %.2f%% of rows (%llu of %llu)\n", "hits", percent(s->total.hits, rows),
            (unsigned long long)s->total.hits, (unsigned long long)rows);
     printf("%-28s %.1f MB, %.2f MB a token\n", "fetched", fetched, fetched / r->d->step);
-    printf("%-28s %.2f%% of a step in selecting layers (%.1f%% hits)", "swap-in", 100 * s->sparse_share,
-           percent(s->sparse.hits, s->sparse.hits + s->sparse.misses));
+    double hits = percent(s->sparse.hits, s->sparse.hits + s->sparse.misses);
+    if (isnan(s->sparse_share)) {
+        printf("%-28s %.1f%% hits in selecting layers\n", "swap-in", hits);
+        return;
+    }
+    printf("%-28s %.2f%% of a step in selecting layers (%.1f%% hits)", "swap-in", 100 * s->sparse_share, hits);
     if (r->m->dense_layers > 0)
         printf(", %.2f%% in dense ones", 100 * s->dense_share);
     printf("\n");
@@ -163,7 +167,7 @@ static json_t *layers_json(const run *r) {
     for (int32_t store = 0; store < run_stores(r); store++) {
         hsp_counters c;
         int32_t layer = store / r->m->stores;
-        hsp_layer_counters(kv_cache(r->cached), store, &c);
+        hsp_layer_counters(r->cached->cache, store, &c);
         json_array_append_new(layers, json_pack("{s:i, s:o, s:b, s:I, s:I, s:I}", "layer", layer, "kv_head",
                                                 kv_head_json(r, store % r->m->stores), "dense",
                                                 layer < r->m->dense_layers, "hits", (json_int_t)c.hits, "misses",
@@ -203,11 +207,11 @@ static json_t *text_json(const run *r) {
 
 static int print_json(const run *r, const summary *s) {
     const run_options *o = &r->options;
-    json_t *root =
-        json_pack("{s:s, s:s, s:s, s:i, s:I, s:i, s:i, s:i, s:s, s:o, s:b}", "version", hsp_version(), "model",
-                  o->model, "backend", o->cache.backend, "prompt_tokens", r->n_prompt, "prompt_tokens_in_text",
-                  (json_int_t)r->n_prompt_in_file, "generated_tokens", r->n_generated, "top_k", o->top_k, "slots",
-                  o->cache.n_slots, "ops_target", hsp_ops_target(), "text", text_json(r), "stopped", r->stopped);
+    json_t *root = json_pack("{s:s, s:s, s:s, s:i, s:I, s:i, s:i, s:i, s:s, s:o, s:b}", "version", hsp_version(),
+                             "model", o->model, "backend", o->cache.backend, "prompt_tokens", r->n_prompt,
+                             "prompt_tokens_in_text", (json_int_t)r->n_prompt_in_file, "generated_tokens",
+                             r->n_generated, "top_k", o->top_k, "slots", o->cache.n_slots, "ops_target",
+                             r->device ? "cuda" : hsp_ops_target(), "text", text_json(r), "stopped", r->stopped);
     json_object_set_new(root, "prefill_tokens_per_second", measured_json(s->prefill_rate));
     json_object_set_new(root, "decode_tokens_per_second", measured_json(s->decode_rate));
     json_object_set_new(root, "resident_tokens_per_second", measured_json(s->resident_rate));

@@ -92,6 +92,70 @@ def short_prompts():
             assert b"\nverified: 24 steps" in out, out
 
 
+# On a GPU
+
+def cuda():
+    """What `hisparse info` says of the backend; a test ends here without a device."""
+    info = json.loads(t.subprocess.run([t.HISPARSE, "info", "--json"], stdout=t.subprocess.PIPE, check=True).stdout)
+    mine = [b for b in info["backends"] if b["name"] == "cuda"]
+    if not mine or not mine[0]["runs"]:
+        raise t.Skip("no device")
+
+
+GPU_SHAPES = {"gqa_quest": dict(head_dim=16), "gqa_nsa": dict(head_dim=16), "mla_dsa": dict(latent_dim=32, rope_dim=16)}
+
+
+def cuda_models():
+    return [model_file(a, **changes) for a, changes in GPU_SHAPES.items()] + [t.plain_model()]
+
+
+def cuda_is_verified():
+    cuda()
+    for model in cuda_models():
+        for slots in ("64", "128", "256"):
+            out, _ = t.run("--model", model, "--prompt", TEXT, "--top-k", "64", "--max-tokens", "24", "--ignore-eos",
+                           "--backend", "cuda", "--slots", slots, "--verify")
+            assert b"\nverified: 24 steps, every one of " in out, out
+
+
+def cuda_json():
+    cuda()
+    for model in cuda_models():
+        r = t.run_json("--model", model, "--prompt", TEXT, "--top-k", "64", "--max-tokens", "24", "--ignore-eos",
+                       "--backend", "cuda", "--slots", "100", "--verify", "--metrics-file", "gpu_metrics")
+        assert sorted(r) == sorted(t.FIELDS), sorted(r)
+        assert (r["backend"], r["ops_target"], r["generated_tokens"]) == ("cuda", "cuda", 24), r
+        assert r["swap_in_share_selecting"] is None and r["swap_in_share_dense"] is None
+        assert r["decode_tokens_per_second"] > 0 and r["hits"] > 0 and r["misses"] > 0
+        lines = [json.loads(line) for line in open("gpu_metrics")]
+        assert sum(line["misses"] for line in lines) == r["misses"] and lines[0]["swap_in_seconds"] is None
+
+
+def cuda_short_prompts():
+    cuda()
+    for model in cuda_models():
+        for prompt in ("t", "the"):
+            out, _ = t.run("--model", model, "--prompt", prompt, "--max-tokens", "5", "--ignore-eos", "--backend", "cuda", "--verify")
+            assert b"\nverified: 5 steps" in out, out
+
+
+def cuda_refuses_what_it_cannot_do():
+    cuda()
+    args = ["--prompt", TEXT, "--max-tokens", "24", "--backend", "cuda"]
+    t.refused("--model", model_file("gqa_quest"), *args, code=3, says=["heads of 8 and 8 channels", "multiple of 16"])
+    t.refused("--model", cuda_models()[0], *args, "--threads", "2", says=["--threads is 2", "cuda"])
+    t.refused("--model", cuda_models()[0], *args, "--host-file", "rows", says=["cannot keep rows in a file"])
+
+
+def cuda_is_refused_without_a_device():
+    try:
+        cuda()
+    except t.Skip:
+        t.refused("--model", model_file("gqa_quest"), "--prompt", "x", "--backend", "cuda", says=["backend 'cuda' cannot run here"])
+        return
+    raise t.Skip("there is a device")
+
+
 # Bad options
 
 def wrong_options():
@@ -214,7 +278,8 @@ def wrong_metadata():
 
 
 TESTS = [every_architecture_is_verified, tokens_are_bytes, json_tells_the_stores, text_is_the_same_everywhere,
-         top_k_may_be_another, short_prompts, wrong_options, missing_files, truncated_models, hostile_bytes, wrong_metadata]
+         top_k_may_be_another, short_prompts, cuda_is_verified,
+         cuda_json, cuda_short_prompts, cuda_refuses_what_it_cannot_do, cuda_is_refused_without_a_device, wrong_options, missing_files, truncated_models, hostile_bytes, wrong_metadata]
 
 
 if __name__ == "__main__":

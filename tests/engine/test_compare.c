@@ -56,8 +56,8 @@ static void stop(run *r) {
 /* Where the row of a token is now: its slot, or its place in the ring. */
 static int64_t find_row(const run *r, int32_t layer, int32_t token) {
     int32_t tokens[TOP_K], ring_first, first_id;
-    assert_int_equal(
-        hsp_resident(kv_cache(r->cached), kv_request(r->cached), layer, tokens, NULL, &ring_first, &first_id), HSP_OK);
+    assert_int_equal(hsp_resident(r->cached->cache, r->cached->request, layer, tokens, NULL, &ring_first, &first_id),
+                     HSP_OK);
     if (token >= ring_first)
         return first_id + TOP_K + token % r->options.cache.ring_rows;
     for (int32_t s = 0; s < TOP_K; s++)
@@ -71,7 +71,7 @@ static int64_t find_row(const run *r, int32_t layer, int32_t token) {
 static void spoil(const run *r, int32_t layer, int32_t token, int plane) {
     hsp_rows_view view = {.struct_size = sizeof view};
     int64_t id = find_row(r, layer, token);
-    assert_int_equal(hsp_rows(kv_cache(r->cached), layer, &view), HSP_OK);
+    assert_int_equal(hsp_rows(r->cached->cache, layer, &view), HSP_OK);
     const hsp_plane_view *v = &view.plane[plane];
     char *row = (char *)v->base + (size_t)(id / v->rows_per_block) * v->block_stride +
                 (size_t)(id % v->rows_per_block) * v->row_stride;

@@ -326,13 +326,13 @@ static void the_window_stays_in_the_ring(void **state) {
     assert_int_equal(decoder_prefill(&d, 1, b.tokens, PROMPT, NULL, NULL, &error), 0);
     for (int32_t t = PROMPT; t < PROMPT + m->window; t++)
         assert_int_equal(decoder_step(d, b.tokens[t]), 0);
-    assert_int_equal(hsp_resident(kv_cache(rows), kv_request(rows), 0, NULL, NULL, &ring_first, NULL), HSP_OK);
+    assert_int_equal(hsp_resident(rows->cache, rows->request, 0, NULL, NULL, &ring_first, NULL), HSP_OK);
     assert_int_equal(ring_first, d->length - m->window);
     int32_t newest[64];
     assert_int_equal(hsp_nsa_window(m->window, d->length, newest), HSP_OK);
-    hsp_request_counters(kv_cache(rows), kv_request(rows), &before);
+    hsp_request_counters(rows->cache, rows->request, &before);
     assert_int_equal(rows->select(rows, 0, newest, m->window, b.rows->tokens[0]), 0);
-    hsp_request_counters(kv_cache(rows), kv_request(rows), &after);
+    hsp_request_counters(rows->cache, rows->request, &after);
     assert_int_equal(after.misses, before.misses);
     assert_int_equal(after.hits, before.hits + (uint64_t)m->window);
     decoder_close(d);

@@ -62,8 +62,16 @@ static inline watched *watch(const model *m, int32_t max_tokens) {
     watched *w = calloc(1, sizeof *w);
     if (!w || !(w->inner = kv_open_resident(m, max_tokens)) || m->n_layers * m->stores > WATCHED_STORES)
         abort();
-    w->base = (kv){w->inner->row_bytes, max_tokens,    "",           NULL, watched_fill, watched_begin, watched_append,
-                   watched_select,      watched_views, watched_close};
+    w->base = (kv){.row_bytes = w->inner->row_bytes,
+                   .most_rows = max_tokens,
+                   .error = "",
+                   .fill = watched_fill,
+                   .begin = watched_begin,
+                   .append = watched_append,
+                   .select = watched_select,
+                   .views = watched_views,
+                   .close = watched_close,
+                   .copy = kv_copy_plain};
     return w;
 }
 
