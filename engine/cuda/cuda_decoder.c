@@ -101,7 +101,7 @@ static int allocate(gpu_decoder *d, int32_t top_k, int32_t max_tokens) {
     const model *m = g->m;
     gpu_pass *p = &d->pass;
     void *logits = NULL;
-    if (gpu_pass_open(p, g, top_k, max_tokens, 1) != 0)
+    if (gpu_pass_open(p, g, top_k, max_tokens, 1, 0) != 0)
         return -1;
     d->base.state_bytes = (size_t)m->n_layers * p->state_bytes;
     d->state = gpu_grab(g, &p->memory, d->base.state_bytes, 1);

@@ -68,6 +68,7 @@ typedef struct gpu_pass {
     gpu *g;
     const gpu_kind *kind;
     int32_t top_k, max_tokens, n;
+    int is_prompt;
     int32_t bound; /* no token of the pass sees more */
     gpu_arena memory;
     hsp_gpu_batch batch;              /* the n tokens are queries of one entry; new tokens come in together */
@@ -98,7 +99,7 @@ struct gpu_kind {
 extern const gpu_kind gpu__quest, gpu__nsa, gpu__dsa;
 
 /* 0, or -1 with the gpu failed; what was had is freed by close. n: the most tokens there will be side by side. */
-int gpu_pass_open(gpu_pass *p, gpu *g, int32_t top_k, int32_t max_tokens, int32_t n);
+int gpu_pass_open(gpu_pass *p, gpu *g, int32_t top_k, int32_t max_tokens, int32_t n, int is_prompt);
 void gpu_pass_close(gpu_pass *p);
 void gpu_pass_set(gpu_pass *p, int32_t n);
 

@@ -38,10 +38,11 @@ static void grab_all(gpu_pass *p, size_t n) {
     p->scratch = gpu_grab(g, &p->memory, p->scratch_bytes, 1);
 }
 
-int gpu_pass_open(gpu_pass *p, gpu *g, int32_t top_k, int32_t max_tokens, int32_t n) {
+int gpu_pass_open(gpu_pass *p, gpu *g, int32_t top_k, int32_t max_tokens, int32_t n, int is_prompt) {
     static const gpu_kind *const kinds[] = {
         [MODEL_QUEST] = &gpu__quest, [MODEL_NSA] = &gpu__nsa, [MODEL_DSA] = &gpu__dsa};
-    *p = (gpu_pass){.g = g, .top_k = top_k, .max_tokens = max_tokens, .n = n, .bound = max_tokens};
+    *p = (gpu_pass){
+        .g = g, .top_k = top_k, .max_tokens = max_tokens, .n = n, .is_prompt = is_prompt, .bound = max_tokens};
     p->kind = kinds[g->m->kind];
     if (g->failed || p->kind->measure(p) != 0)
         return -1;

@@ -23,7 +23,7 @@ static int open_prompt(prompt *p, const int32_t *tokens) {
     gpu *g = p->g;
     int32_t at_once = p->n < TOKENS_AT_ONCE ? p->n : TOKENS_AT_ONCE;
     size_t n = (size_t)p->n, e = (size_t)g->m->embedding;
-    if (gpu_pass_open(&p->pass, g, first->pass.top_k, first->pass.max_tokens, at_once) != 0)
+    if (gpu_pass_open(&p->pass, g, first->pass.top_k, first->pass.max_tokens, at_once, 1) != 0)
         return -1;
     p->rows = gpu_rows_open(g, g->m->stores, p->n);
     p->token = gpu_grab(g, &p->memory, n, sizeof *p->token);

@@ -22,7 +22,7 @@ static int measure(gpu_pass *p) {
     p->query_floats = p->attended_floats = (size_t)m->n_heads * (size_t)m->head_dim;
     p->part_floats[KEY] = p->part_floats[VALUE] = (size_t)m->n_kv_heads * (size_t)m->head_dim;
     p->selection_numbers = (size_t)p->top_k;
-    p->scratch_floats = m->dense_layers ? (size_t)turns_for(p, p->max_tokens) * shared_floats(p) : 0;
+    p->scratch_floats = m->dense_layers || p->is_prompt ? (size_t)turns_for(p, p->max_tokens) * shared_floats(p) : 0;
     GPU_OPS(p->g, hsp_quest_bytes(&m->quest, p->max_tokens, &p->state_bytes));
     return GPU_OPS(p->g, hsp_gpu_quest_scratch(&m->quest, 1, p->n, p->max_tokens, &p->scratch_bytes)) ? 0 : -1;
 }
@@ -70,7 +70,7 @@ static void attend_tokens(gpu_pass *p, int32_t layer, const void *state, kv *row
     const model *m = p->g->m;
     hsp_plane_view planes[HSP_MAX_PLANES];
     rows->views(rows, layer, planes);
-    if (layer < m->dense_layers) {
+    if (p->is_prompt || layer < m->dense_layers) {
         attend_all(p, layer, rows, planes);
         return;
     }
