@@ -40,12 +40,13 @@ static inline int hsp__gpu_launch(const void *kernel, dim3 grid, int threads, in
     void *arguments[] = {(void *)params};
     if (grid.x == 0 || grid.y == 0 || grid.z == 0)
         return HSP_OK;
-    if (shared_bytes > 48 * 1024) {
-        cudaError_t status =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (status != cudaSuccess)
-            return HSP_EDEVICE;
-    }
+    cudaFuncAttributes own = {};
+    if (shared_bytes > 0 && cudaFuncGetAttributes(&own, kernel) != cudaSuccess)
+        return HSP_EDEVICE;
+    /* What a kernel has by itself counts too. */
+    if (own.sharedSizeBytes + shared_bytes > 48 * 1024 &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes) != cudaSuccess)
+        return HSP_EDEVICE;
     config.gridDim = grid;
     config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = shared_bytes;
