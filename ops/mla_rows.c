@@ -109,7 +109,7 @@ static void pack_row(const hsp_mla_shape *shape, const float *row, const hsp_pla
         store_scale(shape, exponent, parts.scales, g);
         kernels->pack[HSP_E4M3](scaled, group, parts.latent + g * group);
     }
-    if (shape->format == HSP_MLA_V4)
+    if (parts.scales && shape->format == HSP_MLA_V4)
         memset(parts.scales + n_groups(shape), 0, hsp__mla_row_bytes(shape, 1) - n_groups(shape));
     kernels->pack[HSP_BF16](row + latent, (size_t)shape->rope_dim, parts.rope);
 }
