@@ -154,11 +154,12 @@ typedef struct hsp_config {
     /* how rows are fetched; the results are the same whatever they say. 0: by a rule of the backend. What suits a
      * machine is measured by `hisparse calibrate` and set by hsp_config_profile; ref and cpu have no use for them */
     int32_t request_blocks;   /* cuda: most blocks of a cluster that serve one request; 1, 2, 4 or 8 */
-    int32_t fetch_blocks;     /* cuda: requests of a large batch that fetch at once, a block each; 1 .. 64. Not heeded
+    int32_t fetch_blocks;     /* cuda: blocks that fetch at once for a large batch; 1 .. 64. Not heeded
                                  for LRU selections of more than 4096 entries and for other policies */
     int32_t pieces_in_flight; /* cuda: independent loads a thread has in flight while it fetches; 1, 2, 4 or 8, of
                                  which the kernels have 2 and 4; rows of several layers or blocks, or in pieces
-                                 below 16 bytes, always 2 */
+                                 below 16 bytes, always 2; in a large batch always 4 for a request that misses more
+                                 than half of its selection */
 } hsp_config;
 
 /* Set struct_size and every default. struct_size: sizeof(hsp_config) of the caller, hsp_config_init(&c, sizeof c). */

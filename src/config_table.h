@@ -24,5 +24,5 @@ KNOB("backend", backend, TEXT, "cpu", 1, 15, "", "backend that runs the cache: c
 KNOB("n_threads", n_threads, INT32, "0", 0, 1024, "threads", "threads of the cpu backend, which OpenMP must be able to start; 0: what the machine gives")
 KNOB("no_io", flags, FLAG, "off", 0, HSP_NO_IO, "off|on", "oracle: fetch no bytes; attention reads garbage")
 KNOB("request_blocks", request_blocks, INT32, "0", 0, 8, "blocks", "cuda: most blocks of a cluster that serve one request, a power of two; 0: by rule of the backend")
-KNOB("fetch_blocks", fetch_blocks, INT32, "0", 0, 64, "blocks", "cuda: requests of a large batch that fetch at once, a block each; 0: by rule of the backend")
+KNOB("fetch_blocks", fetch_blocks, INT32, "0", 0, 64, "blocks", "cuda: blocks that fetch at once for a large batch; 0: by rule of the backend")
 KNOB("pieces_in_flight", pieces_in_flight, INT32, "0", 0, 8, "loads", "cuda: independent loads a thread has in flight while fetching, a power of two; the kernels have 2 and 4; 0: by rule of the backend")

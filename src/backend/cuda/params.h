@@ -67,7 +67,7 @@ typedef struct hsp__cuda_swap_in {
     int32_t n_slots, slot_stride, ring_rows, rows_per_request, max_context;
     int32_t group, policy;
     int32_t batch;
-    int32_t window;    /* requests of a large batch that fetch at once; 0: a small batch, all fetch */
+    int32_t window;    /* blocks of a large batch that fetch at once; 0: a small batch, all fetch */
     int32_t few;       /* with so many threads or fewer that have a miss, a request does not wait for its turn */
     int32_t early;     /* tags and order may be read before the work ahead in the stream is done */
     int32_t in_flight; /* loads of a thread, plain rows: 4, or 2 when less */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns of a large batch: p.window requests fetch at once, in the order in which they know their misses. Rows of one
+/* Turns of a large batch: p.window blocks fetch at once, in the order in which they know their misses. Rows of one
  * request lie near each other in host memory and share the GPU's translations of it, which are what bounds the fetch;
  * rows of many requests push each other's out (lab/swap_in.md).
  *
