@@ -66,14 +66,16 @@ static __device__ __forceinline__ void load_slots(int4 *tags, places<EO> &o, con
  * it to the others. One thread expects all words of all blocks. */
 template <int EK, int EO>
 static __device__ __forceinline__ void expect_look_ups(shared_state<EK, EO> &sm) {
+    uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&sm.looked_up);
     if (threadIdx.x == 0) {
-        uint32_t barrier = (uint32_t)__cvta_generic_to_shared(&sm.looked_up);
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp(); /* the init is one instruction of the whole warp, which racecheck takes for its last thread's */
+    if (threadIdx.x == 0)
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
                      "r"((uint32_t)sizeof sm.where)
                      : "memory");
-    }
     cluster_arrive();
 }
 
