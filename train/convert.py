@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Begin a model from a trained look-quest: what is alike is copied, attention is carried over as far as it can be."""
+"""Begin a model from a trained one. From look-quest: what is alike is copied, attention is carried over as far as it can be.
+From one of its own kind: all of it."""
 import torch
 
 from layers import rope_table
@@ -9,11 +10,14 @@ from layers import rope_table
 def begin(model, base):
     ours, theirs = dict(model.named_parameters()), dict(base.named_parameters())
     shared = [name for name, p in ours.items() if name in theirs and theirs[name].shape == p.shape]
-    kind = model.shape["architecture"]
-    if kind == "mla_dsa":
+    kind, same = model.shape["architecture"], model.shape["architecture"] == base.shape["architecture"]
+    if kind == "mla_dsa" and not same:
         shared = [name for name in shared if not name.endswith(".query")]
     for name in shared:
         ours[name].copy_(theirs[name])
+    if same:
+        assert len(shared) == len(ours)
+        return
     for layer, source in zip(model.layers, base.layers):
         if kind == "mla_dsa":
             latent_of_gqa(layer, source, base.shape)

@@ -17,6 +17,7 @@ KEY, VALUE = slice(5, 11), slice(14, 19)
 DIGITS = VALUE.stop - VALUE.start
 SLOT = 24            # bytes a needle gets, its place in them at random
 RANDOM = 0.5         # share of the windows with repeated pieces whose text is random, from 16 to 256 different bytes
+FAR = 0.5            # share of the windows with needles whose questions stand in the opposite order
 REPEATED = 0.7       # share of pieces that repeat one from the window's first part
 
 
@@ -91,10 +92,14 @@ class Sampler:
         return text, (~(noise & ~copied)).float()
 
     def needles(self, text, weights, rows):
-        """In some rows, needles and questions for them, over what was there. Few or many; a question anywhere behind."""
+        """In some rows, needles and questions for them, over what was there. Few or many; a question anywhere behind, or, in
+        rows that train the far look, questions in the opposite order, so that the first needle is asked for at the end."""
         n, size = text.shape
         most = min(64, size // SLOT // 2)
-        slots = self.rand(n, size // SLOT).argsort(1)[:, : 2 * most].view(n, 2, most).sort(1).values
+        slots = self.rand(n, size // SLOT).argsort(1)[:, : 2 * most]
+        pairs, nested = slots.view(n, 2, most).sort(1).values, slots.sort(1).values.view(n, 2, most)
+        nested = torch.stack((nested[:, 0], nested[:, 1].flip(1)), 1)
+        slots = torch.where(self.rand(n, 1, 1) < FAR, nested, pairs)
         count = (self.rand(n, 1) * math.log(most + 1)).exp().long()
         used = rows & (torch.arange(most, device=self.device) < count)
         lines = self.line.repeat(n, most, 1)

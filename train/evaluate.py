@@ -54,21 +54,21 @@ def losses_of(model, tokens, mode, scored):
 
 def bits_per_byte(model, corpus, plan, clock, share, device):
     """The same bytes, the last of long documents, with all before them and with only a little before them."""
-    rng, found = numpy.random.default_rng(SEED), {"dense": [], "sparse": [], "short_context": []}
+    rng, found = numpy.random.default_rng(SEED), {f"{context}{mode}": [] for context in ("", "short_") for mode in MODES}
     length, scored, context, step = (plan[key] for key in ("length", "scored", "short", "short_scored"))
     for _ in range(plan["documents"]):
         if found["dense"] and not clock.left(share):
             break
         document = corpus.window(rng, length + 1)
-        for mode in MODES:
-            found[mode].append(losses_of(model, to_tokens(document[None], device), mode, scored).mean().item())
         starts = range(length + 1 - scored - context, length + 1 - context, step)
         pieces = numpy.stack([document[start : start + context + step] for start in starts])
-        found["short_context"].append(losses_of(model, to_tokens(pieces, device), "dense", step).mean().item())
-    gain = numpy.subtract(found["short_context"], found["dense"])
-    loss = numpy.subtract(found["sparse"], found["dense"])
+        for mode in MODES:
+            found[mode].append(losses_of(model, to_tokens(document[None], device), mode, scored).mean().item())
+            found[f"short_{mode}"].append(losses_of(model, to_tokens(pieces, device), mode, step).mean().item())
+    minus = lambda a, b: mean_and_error(numpy.subtract(found[a], found[b]))
     return {key: mean_and_error(values) for key, values in found.items()} | {
-        "short_minus_dense": mean_and_error(gain), "sparse_minus_dense": mean_and_error(loss),
+        "short_minus_dense": minus("short_dense", "dense"), "short_minus_sparse": minus("short_sparse", "sparse"),
+        "sparse_minus_dense": minus("sparse", "dense"),
         "length": length, "scored": scored, "short_context_bytes": [context, context + step - 1]}
 
 
@@ -128,7 +128,7 @@ def main():
     prepare_gpu()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model, corpus = export.load(out / f"{name}.safetensors").to(device), Corpus(data, "valid")
-    results = {"model": name, "plan": plan}
+    results = {"model": name, "shape": model.shape, "plan": plan}
     parts = (("bits_per_byte", bits_per_byte, 0.4), ("recall", recall, 0.55), ("needles", needles, 0.97))
     with torch.no_grad():
         for part, measure, share in parts:

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Model cards from results: make_card.py RESULTS.json MODELS. Writes MODELS/NAME.md; every number comes from the JSON."""
+"""Model cards from results: make_card.py RESULTS.json... MODELS. Writes MODELS/NAME.md beside NAME.safetensors; every number
+comes from the JSON. Where a model is in several results, later ones went on training or only measured: the last has its shape."""
+import hashlib
 import json
 import pathlib
 import sys
@@ -28,12 +30,14 @@ def quality(part):
     low, high = part["short_context_bytes"]
     rows = [("dense", f"all before it, {part['length']} bytes at most", "dense"),
             ("sparse", f"all before it, {part['length']} bytes at most", "sparse"),
-            ("dense", f"the last {low} to {high} bytes", "short_context")]
+            ("dense", f"the last {low} to {high} bytes", "short_dense"),
+            ("sparse", f"the last {low} to {high} bytes", "short_sparse")]
     return [f"Bits per byte of the last {part['scored']} bytes of {part['dense']['documents']} held-out documents of "
             f"{part['length']} bytes (mean ± standard error over documents).", "",
             "| attention | context | bits per byte |", "| --- | --- | --- |",
             *(f"| {mode} | {context} | {number(part[key])} |" for mode, context, key in rows), "",
-            f"The long context saves {number(part['short_minus_dense'])}; sparse attention costs {number(part['sparse_minus_dense'])}."]
+            f"The long context saves {number(part['short_minus_dense'])} dense and {number(part['short_minus_sparse'])} sparse; sparse "
+            f"attention costs {number(part['sparse_minus_dense'])}."]
 
 
 def needles(part):
@@ -60,35 +64,50 @@ def selector(part):
               f"{row['mass_of_best']:.1%} |" for row in part["layers"])]
 
 
-def training(facts):
+def stage(results, facts, shape):
+    """How one part of the training went. Text of what differs from the model's final shape comes last."""
     lengths = ", ".join(f"{tokens / 1e6:.1f} M in windows of {length} ({mode})"
                         for (mode, length), tokens in ((key.split(), n) for key, n in facts["tokens_of_length"].items()))
-    return [f"{facts['tokens'] / 1e6:.1f} M bytes in {facts['steps']} steps and {facts['seconds']:.0f} s "
-            f"{'from look-quest on, ' if facts['begins_from'] else ''}on one {facts['device']} (PyTorch {facts['torch']}, "
-            f"seed {facts['seed']}): {lengths}. Muon ({facts['optimizer']['muon_rate']}) for matrices, Adam for the rest; rates and phases follow the clock "
+    other = "".join(f" {key} was {value}." for key, value in facts["shape"].items() if shape[key] != value)
+    return (f"`{results['command']}`, {results['date']}: {facts['tokens'] / 1e6:.1f} M bytes in {facts['steps']} steps and {facts['seconds']:.0f} s "
+            f"{'from ' + facts['begins_from'] + ' on, ' if facts['begins_from'] else ''}on one {facts['device']} (PyTorch {facts['torch']}, "
+            f"seed {facts['seed']}): {lengths}.{other}")
+
+
+def training(parts, shape):
+    facts = parts[-1][1]
+    return [*(line for results, of_part in parts for line in (stage(results, of_part, shape), "")),
+            f"Muon ({facts['optimizer']['muon_rate']}) for matrices, Adam for the rest; rates and phases follow the clock "
             "(`train/shapes.py`). Needle documents are made while training runs; their keys and values are random.", "",
             "| text | version | licence | bytes trained on | bytes held out |", "| --- | --- | --- | --- | --- |",
             *(f"| {name} | {source['version']} | {source['licence']} | {source['train_bytes']} | {source['valid_bytes']} |"
               for name, source in facts["sources"].items())]
 
 
-def card(name, entry, results):
-    facts, found = entry["training"], entry["evaluation"] or {}
-    shape = facts["shape"]
+def card(name, file, entries):
+    """entries: (results, the model's entry) in order of time; some may have measurements only."""
+    parts = [(results, entry) for results, entry in entries if entry["training"]]
+    found = ([{}] + [entry["evaluation"] for _, entry in entries if entry["evaluation"]])[-1]
+    results, entry = parts[-1]
+    facts, data = entry["training"], file.read_bytes()
+    shape = found.get("shape", facts["shape"])
     return [f"# {name}", "", f"{ABOUT[shape['architecture']]} A byte-level decoder of {facts['parameters'] / 1e6:.1f} M "
             "parameters, made to exercise a sparse cache, not to write: it knows source code and technical prose.", "",
-            f"`{name}.safetensors`: {entry['bytes']} bytes, bf16, sha256 `{entry['sha256']}`. Apache-2.0. Made on "
-            f"{results['date']} by `{results['command']}` in {results['seconds']} s.", "",
+            f"`{file.name}`: {len(data)} bytes, bf16, sha256 `{hashlib.sha256(data).hexdigest()}`. Apache-2.0. Finished on {results['date']}.", "",
             "| shape | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in shape.items()), "",
             "## Quality", "", *quality(found.get("bits_per_byte")), "", "## Needles", "", *needles(found.get("needles")), "",
-            "## Selector", "", *selector(found.get("recall")), "", "## Training", "", *training(facts), ""]
+            "## Selector", "", *selector(found.get("recall")), "", "## Training", "", *training([(of, part["training"]) for of, part in parts], shape), ""]
 
 
 def main():
-    results, folder = json.loads(pathlib.Path(sys.argv[1]).read_text()), pathlib.Path(sys.argv[2])
-    for name, entry in results["models"].items():
-        if entry["training"] and "bytes" in entry:
-            (folder / f"{name}.md").write_text("\n".join(card(name, entry, results)))
+    *files, folder = map(pathlib.Path, sys.argv[1:])
+    found = {}
+    for results in (json.loads(file.read_text()) for file in files):
+        for name, entry in results["models"].items():
+            found.setdefault(name, []).append((results, entry))
+    for name, entries in found.items():
+        if any(entry["training"] for _, entry in entries):
+            (folder / f"{name}.md").write_text("\n".join(card(name, folder / f"{name}.safetensors", entries)))
         else:
             print(f"{name}: no card, it was not trained to the end")
 

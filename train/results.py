@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gather what training and evaluation left: results.py WORK OUT LIMIT SECONDS MODELS. Writes OUT/results.json and
+"""Gather what training and evaluation left: results.py WORK OUT LIMIT SECONDS MODELS [--measure]. Writes OUT/results.json and
 OUT/train.log.jsonl."""
 import hashlib
 import json
@@ -15,7 +15,8 @@ def read(path):
 
 def main():
     work, out = map(pathlib.Path, sys.argv[1:3])
-    results = {"command": f"train/run_all.sh DATA OUT {sys.argv[3]} '{sys.argv[5]}'", "seconds": int(sys.argv[4]),
+    measured = " --measure FOLDER" if sys.argv[6:] else ""
+    results = {"command": f"train/run_all.sh DATA OUT {sys.argv[3]} '{sys.argv[5]}'{measured}", "seconds": int(sys.argv[4]),
                "date": time.strftime("%Y-%m-%d", time.gmtime()), "models": {}}
     lines = []
     for name in sorted(sys.argv[5].split()):

@@ -8,10 +8,12 @@
 # look-quest itself is not among them. OUT gets models as soon as they are trained, then results.json and
 # train.log.jsonl; everything is over SECONDS after the start.
 # MODELS --profile: 20 steps of every kind of step of all models instead. TINY=--tiny: small shapes, on a CPU.
+# MODELS and --measure FOLDER: nothing is trained; the models of FOLDER are measured, side by side.
 set -u
 data=$1 out=$2 total=$3
 models=${4:-look-quest look-nsa look-dsa}
 base=${5:-}
+measured=${6:-}
 tiny=${TINY:-}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$out"
@@ -50,6 +52,16 @@ measure() { # NAME: evaluation looks at the clock between documents, so it gets 
     timeout -k 2 $left python3 "$here/evaluate.py" "$1" "$data" "$work" $((left - 15 < evaluation ? left - 15 : evaluation)) $tiny ||
         echo "$1: evaluation ended with $?"
 }
+
+if [ "$base" = --measure ]; then
+    evaluation=$total
+    for name in $models; do
+        cp "$measured/$name.safetensors" "$work/" && measure "$name" &
+    done
+    wait
+    python3 "$here/results.py" "$work" "$out" "$total" "$SECONDS" "$models" --measure
+    exit
+fi
 
 rest=${models//look-quest/}
 if [ "$rest" != "$models" ]; then

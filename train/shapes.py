@@ -7,7 +7,7 @@ GQA = dict(n_kv_heads=2, head_dim=32)
 SHAPES = {
     "look-quest": dict(architecture="gqa_quest", **COMMON, **GQA, dense_layers=2, page_tokens=16, top_k=512),
     "look-nsa": dict(architecture="gqa_nsa", **COMMON, **GQA, compress_tokens=32, compress_stride=16, block_tokens=64,
-                     n_blocks=8, n_first=1, n_local=2, window=256),
+                     n_blocks=16, n_first=1, n_local=2, window=256),
     "look-dsa": dict(architecture="mla_dsa", **COMMON, latent_dim=128, rope_dim=32, nope_dim=32, value_dim=32, index_heads=8,
                      index_dim=64, index_rope_dim=32, index_dtype="e4m3", top_k=512),
 }
@@ -53,15 +53,19 @@ PHASES = {
                  Phase(0.80, {LONG: 0.5, 2064: 0.5}, selector_loss=1.0, selector_every=2, **LATE),
                  Phase(0.92, {8256: 1.0}, "sparse", 1.0, 2, **LATE), Phase(1.0, {LONG: 0.4, 8256: 0.6}, "sparse", 1.0, 2, **LATE)],
 }
+# Going on from a model of the same kind: long windows, most of all for the sparse arithmetic.
+GOING_ON = [Phase(0.5, {LONG: 0.5, 8256: 0.5}, selector_loss=0.2, needles=0.5, repeats=0.1),
+            Phase(0.7, {8256: 1.0}, "sparse", 0.2, 2, needles=0.5, repeats=0.1),
+            Phase(1.0, {LONG: 0.8, 8256: 0.2}, "sparse", 0.2, 2, needles=0.5, repeats=0.1)]
 # Beginning from a trained model, with rates at which it forgets less.
 RATE = {"look-quest": 1.0, "look-nsa": 0.6, "look-dsa": 0.8}
 
 
-def tiny_phases(name):
+def tiny_phases(phases):
     """The same phases over short windows."""
     lengths = {192: 48, 768: 96, 2064: 192, 8256: 288, LONG: 576}
     return [dataclasses.replace(phase, lengths={lengths[n]: share for n, share in phase.lengths.items()}, needles=0.5)
-            for phase in PHASES[name]]
+            for phase in phases]
 
 
 TINY_STEP_TOKENS = 1152

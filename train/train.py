@@ -4,7 +4,7 @@
 at the end of every phase and when the time is up, OUT/NAME.log.jsonl, and OUT/NAME.train.json.
 
 Everything follows the clock: phases and learning rate are functions of elapsed time, so whatever the speed the model is
-finished SECONDS after the start. --base: a trained look-quest to begin from. --plain: neither compiled code nor CUDA
+finished SECONDS after the start. --base: a trained look-quest, or model of this name, to begin from. --plain: neither compiled code nor CUDA
 graphs. --profile: 20 steps of each kind instead of training, a JSON line each."""
 import argparse
 import collections
@@ -24,7 +24,7 @@ import optimizer
 from data import ANSWER_WEIGHT, Corpus, Sampler
 from layers import prepare_gpu
 from model import Decoder, bits
-from shapes import PHASES, RATE, SHAPES, STEP_TOKENS, TINY_SHAPES, TINY_STEP_TOKENS, tiny_phases
+from shapes import GOING_ON, PHASES, RATE, SHAPES, STEP_TOKENS, TINY_SHAPES, TINY_STEP_TOKENS, tiny_phases
 from stepper import Stepper
 
 SEEDS = {"look-quest": 11, "look-nsa": 12, "look-dsa": 13}
@@ -40,13 +40,16 @@ class Trainer:
         self.out, self.seconds = pathlib.Path(options.out), options.seconds
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         torch.manual_seed(SEEDS[self.name])
-        self.phases = tiny_phases(self.name) if self.tiny else PHASES[self.name]
         self.step_tokens = TINY_STEP_TOKENS if self.tiny else STEP_TOKENS
-        model = Decoder((TINY_SHAPES if self.tiny else SHAPES)[self.name])
+        model, phases = Decoder((TINY_SHAPES if self.tiny else SHAPES)[self.name]), PHASES[self.name]
         if self.base:
-            convert.begin(model, export.load(self.base))
+            base = export.load(self.base)
+            convert.begin(model, base)
+            if base.shape["architecture"] == model.shape["architecture"]:
+                phases = GOING_ON
         elif self.name == "look-quest":
             convert.look_near(model)
+        self.phases = tiny_phases(phases) if self.tiny else phases
         self.model = model.to(self.device)
         self.compiled = not options.plain
         self.stepper = Stepper(self.model, self.device, self.compiled, self.compiled)
@@ -213,7 +216,7 @@ class Trainer:
 
     def report(self):
         facts = {"model": self.name, "shape": self.model.shape, "parameters": sum(p.numel() for p in self.model.parameters()),
-                 "seed": SEEDS[self.name], "begins_from": "look-quest" if self.base else None,
+                 "seed": SEEDS[self.name], "begins_from": pathlib.Path(self.base).stem if self.base else None,
                  "seconds": round(self.elapsed(), 1), "start_and_compile_s": round(self.ready, 1), "steps": self.steps,
                  "tokens": self.tokens, "tokens_of_length": dict(self.tokens_of_length), "out_of_memory": self.out_of_memory,
                  "compiled": self.compiled, "graphs": [list(key) for key in self.stepper.graphs], "kernels": kernels.report,
