@@ -79,7 +79,8 @@ struct running {
     float top[2 * TILES], sum[2 * TILES];
 };
 
-/* Weights of 16 keys from `first` on. */
+/* Weights of 16 keys from `first` on, which may be beyond the last. There is no branch to skip them: the next keys'
+ * registers are put in order at the end of a stretch without branches, and that waits for the keys. */
 template <int TILES>
 static __device__ __forceinline__ void keep_weights(const stretch &w, float scale, int32_t first, float d[TILES][4],
                                                     running<TILES> &r) {
@@ -102,7 +103,7 @@ static __device__ __forceinline__ void keep_weights(const stretch &w, float scal
             if (key + 8 * n < w.n && head < w.n_heads)
                 w.weights[head * w.row + key + 8 * n] = weight;
         }
-        if (lane < 4)
+        if (lane < 4 && first < w.n)
             w.tops[first + head] = top; /* first / 16 rows of 16 */
     }
 }
@@ -137,8 +138,7 @@ static __device__ __forceinline__ void weigh_stretch(const hsp__gpu_keys &p, con
             k.of[0][t] = load_once(next[0] + 64 * t, policy);
             k.of[1][t] = load_once(next[1] + 64 * t, policy);
         });
-        if (first < w.n)
-            keep_weights<TILES>(w, p.scale, first, d, r);
+        keep_weights<TILES>(w, p.scale, first, d, r);
     }
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
