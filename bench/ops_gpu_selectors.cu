@@ -253,7 +253,7 @@ static void quest(int32_t heads, int32_t kv_heads) {
 
 static void nsa(int32_t heads, int32_t kv_heads, int32_t dim) {
     hsp_nsa_shape shape = {sizeof shape, heads, kv_heads, dim, HSP_BF16, 32, 16, 64, 16, 1, 2, 0.1f};
-    hsp_gpu_batch b = entries(tokens);
+    hsp_gpu_batch b = entries(tokens), brief = entries(2000);
     int32_t n;
     size_t scratch_bytes;
     NEED_OK(hsp_nsa_compressed(&shape, tokens, &n));
@@ -267,6 +267,11 @@ static void nsa(int32_t heads, int32_t kv_heads, int32_t dim) {
     report(what,
            median_us([&] { NEED_OK(hsp_gpu_nsa_select(&shape, &b, keys, stride, row, query, out, scratch, stream)); }),
            (double)batch * n * row);
+    snprintf(what, sizeof what, "nsa select of 2000 tokens in the same grid, %d channels", dim);
+    report(what, median_us([&] {
+               NEED_OK(hsp_gpu_nsa_select(&shape, &brief, keys, stride, row, query, out, scratch, stream));
+           }),
+           0);
     for (void *p : {keys, scratch, (void *)query, (void *)out})
         NEED(cudaFree(p));
 }

@@ -32,14 +32,10 @@ static __device__ __forceinline__ int32_t hsp__gpu_tokens(const hsp_gpu_batch &b
     return n < 0 ? 0 : n > b.max_tokens ? b.max_tokens : n;
 }
 
-/* Launch a kernel whose one argument is a struct; `cluster` blocks along x go together, 1: no cluster. */
-static inline int hsp__gpu_launch(const void *kernel, dim3 grid, int threads, int cluster, size_t shared_bytes,
-                                  const void *params, void *stream) {
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute[1] = {};
-    void *arguments[] = {(void *)params};
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0)
-        return HSP_OK;
+/* A launch of blocks of which `cluster` along x go together, 1: no cluster. attribute: what the configuration points
+ * to. */
+static inline int hsp__gpu_prepare(const void *kernel, dim3 grid, int threads, int cluster, size_t shared_bytes,
+                                   void *stream, cudaLaunchAttribute *attribute, cudaLaunchConfig_t *config) {
     cudaFuncAttributes own = {};
     if (shared_bytes > 0 && cudaFuncGetAttributes(&own, kernel) != cudaSuccess)
         return HSP_EDEVICE;
@@ -47,15 +43,30 @@ static inline int hsp__gpu_launch(const void *kernel, dim3 grid, int threads, in
     if (own.sharedSizeBytes + shared_bytes > 48 * 1024 &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes) != cudaSuccess)
         return HSP_EDEVICE;
-    config.gridDim = grid;
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = (cudaStream_t)stream;
-    attribute[0].id = cudaLaunchAttributeClusterDimension;
-    attribute[0].val.clusterDim.x = (unsigned)cluster;
-    attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
-    config.attrs = attribute;
-    config.numAttrs = cluster > 1 ? 1 : 0;
+    attribute->id = cudaLaunchAttributeClusterDimension;
+    attribute->val.clusterDim.x = (unsigned)cluster;
+    attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
+    *config = {};
+    config->gridDim = grid;
+    config->blockDim = dim3((unsigned)threads);
+    config->dynamicSmemBytes = shared_bytes;
+    config->stream = (cudaStream_t)stream;
+    config->attrs = attribute;
+    config->numAttrs = cluster > 1 ? 1 : 0;
+    return HSP_OK;
+}
+
+/* Launch a kernel whose one argument is a struct. */
+static inline int hsp__gpu_launch(const void *kernel, dim3 grid, int threads, int cluster, size_t shared_bytes,
+                                  const void *params, void *stream) {
+    cudaLaunchConfig_t config;
+    cudaLaunchAttribute attribute = {};
+    void *arguments[] = {(void *)params};
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0)
+        return HSP_OK;
+    int status = hsp__gpu_prepare(kernel, grid, threads, cluster, shared_bytes, stream, &attribute, &config);
+    if (status)
+        return status;
     return hsp__gpu_status(cudaLaunchKernelExC(&config, kernel, arguments));
 }
 #endif

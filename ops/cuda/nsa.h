@@ -9,6 +9,7 @@ typedef struct hsp__gpu_nsa {
     hsp__gpu_softmax softmax;
     float *importance; /* [entries * queries * n_kv_heads][most_blocks] */
     int32_t most_blocks, block_tokens;
+    int32_t n_resident; /* clusters under way at once; 0: nobody has asked */
 } hsp__gpu_nsa;
 
 /* One launch, which keeps the scores in the shared memory of clusters: can it be, and make it. */
@@ -21,12 +22,13 @@ int hsp__gpu_nsa_cluster(const hsp__gpu_nsa *nsa, void *stream);
 template <class SumAt>
 static __device__ __forceinline__ float importance_of(const hsp__gpu_nsa &p, int32_t n_compressed, int32_t block,
                                                       SumAt sum_at) {
-    int64_t per_block = p.block_tokens / p.softmax.keys.step, per_key = p.softmax.keys.span / p.softmax.keys.step;
-    int64_t first = block * per_block, after = first + per_block;
-    int64_t from = max(first - (per_key - 1), (int64_t)0), to = min(after, (int64_t)n_compressed);
+    int32_t per_block = p.block_tokens / p.softmax.keys.step, per_key = p.softmax.keys.span / p.softmax.keys.step;
+    int32_t first = block * per_block, end = min(per_block, n_compressed - first); /* first + per_block may not fit */
     float importance = 0.0f;
-    for (int64_t i = from; i < to; i++)
-        importance = fmaf((float)(min(i + per_key, after) - max(i, first)), sum_at((int32_t)i), importance);
+    for (int32_t i = -min(per_key - 1, first); i < end; i++) {
+        int32_t shared = i < 0 ? min(per_key + i, per_block) : min(per_key, per_block - i);
+        importance = fmaf((float)shared, sum_at(first + i), importance);
+    }
     return importance;
 }
 #endif

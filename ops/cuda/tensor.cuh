@@ -75,6 +75,11 @@ static __device__ __forceinline__ uint4 load_once(const unsigned char *from, uin
     return v;
 }
 
+/* Bytes and address are multiples of 16. */
+static __device__ __forceinline__ void fetch_to_l2(const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 /* ------------------------------------------------------------------------------------------------ matrix products --
  */
 
@@ -97,6 +102,11 @@ static __device__ __forceinline__ void multiply_warp(float d[4], const uint32_t 
 /* Rows of 128 bytes in groups of eight, 1024 bytes apart, swizzled over 128 bytes. The address is in units of 16. */
 static __device__ __forceinline__ uint64_t panel_descriptor(uint32_t address) {
     return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+
+/* What this thread has stored in shared memory, products of warpgroups may read after the next barrier. */
+static __device__ __forceinline__ void shared_written(void) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* The compiler knows nothing of products that are under way: what they read must be there before wgmma_begin, and what
@@ -130,13 +140,30 @@ static __device__ __forceinline__ void wgmma_end(void) {
                  : SIXTEEN(d, 0)                                                                                       \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor))
 
-/* d += a b, 64 rows times `heads` columns over 16 channels, by a warpgroup; between wgmma_begin and wgmma_end. */
+#define WGMMA_48                                                                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16"                                                \
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23},"           \
+                 " {%24,%25,%26,%27}, %28, 1, 1, 1, 0;"                                                                \
+                 : SIXTEEN(d, 0), FOUR(d, 16), FOUR(d, 20)                                                             \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor))
+#define WGMMA_24                                                                                                       \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n24k16.f32.bf16.bf16"                                                \
+                 " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11}, {%12,%13,%14,%15}, %16, 1, 1, 1, 0;"                       \
+                 : FOUR(d, 0), FOUR(d, 4), FOUR(d, 8)                                                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor))
+
+/* d += a b, 64 rows times `heads` columns over 16 channels, by a warpgroup; between wgmma_begin and wgmma_end. 48 and
+ * 24 columns are of bf16 alone. */
 template <bool F16, int HEADS>
 static __device__ __forceinline__ void multiply_group(float d[HEADS / 2], const uint32_t a[4], uint64_t descriptor) {
     if constexpr (HEADS == 64 && F16)
         WGMMA_64("f16");
     else if constexpr (HEADS == 64)
         WGMMA_64("bf16");
+    else if constexpr (HEADS == 48)
+        WGMMA_48;
+    else if constexpr (HEADS == 24)
+        WGMMA_24;
     else if constexpr (F16)
         WGMMA_32("f16");
     else

@@ -107,7 +107,7 @@ static void blocks_are_right(void **state) {
     }
 }
 
-/* Clusters of all sizes, and more keys than a cluster keeps scores of. */
+/* Clusters of all sizes, more of them than a GPU holds at once, and more keys than a cluster keeps scores of. */
 static void long_requests(void **state) {
     (void)state;
     need_device();
@@ -124,8 +124,10 @@ static void long_requests(void **state) {
         struct selector s = make_selector(&shape, keys, cases[i].max_tokens, 0);
         open_selector(&s, NULL, 4);
         lengths(&s, 5, (const int32_t[]){s.max_tokens, 300, s.max_tokens / 3, 15, s.max_tokens - 1});
-        if (cases[i].max_tokens < 30000)
+        if (cases[i].max_tokens < 30000) {
             alone_as_together(&s, 6);
+            random_batches(&s, 3, 8);
+        }
         close_selector(&s);
         free_requests(keys);
     }
