@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hisparse plan`: published figures, refusals, and files that lie."""
+"""`hisparse plan`: published figures, published ratios, refusals, and files that lie."""
 import json
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -14,6 +15,14 @@ def test_published_figures(cli):
         cli.same([r["requests"] for r in rows], [resident, slots], f"requests of {context} tokens")
         cli.same((rows[0]["block_bytes"], rows[1]["host_block_bytes"], rows[1]["index_block_bytes"]),
                  (3052800, 2875392, 177408), "bytes per 64 tokens")
+
+
+def test_published_ratios(cli):
+    sys.path.insert(0, str(ROOT / "bench"))
+    from plan_table import rows
+    claimed = [(what, off) for what, _, _, off, _, claimed, _ in rows(cli.command) if claimed]
+    cli.same(len(claimed), 8, "ratios claimed")
+    cli.same([c for c in claimed if abs(c[1]) > 20], [], "ratios off by more than 20%")
 
 
 def test_text(cli):
