@@ -104,6 +104,7 @@ bench: build
 docs: build
 	$(HISPARSE) info --markdown >docs/config.md
 	python3 bench/make_tables.py
+	python3 bench/plan_table.py $(HISPARSE)
 
 # Measure this machine anew; the tables of README.md and docs/results.md come from these files.
 results: build $(CACHE)/$(MODEL) $(CACHE)/kjv.txt

@@ -48,6 +48,11 @@ def with_cmake(folder, prefix):
     return run([os.path.join(folder, "b", "user")], env=environment)
 
 
+def planned(folder, prefix):
+    """The installed command finds its presets, from another folder, too."""
+    return run([os.path.join(prefix, "bin", "hisparse"), "plan", "--model", "glm-5.3", "--machine", "h200", "--csv"], cwd=folder)
+
+
 def main():
     build, bad = os.path.abspath(sys.argv[1]), 0
     with open(os.path.join(build, "CMakeCache.txt")) as cache:
@@ -60,17 +65,19 @@ def main():
         with open(os.path.join(folder, name), "w") as file:
             file.write(text)
     run(["cmake", "--install", build, "--prefix", prefix])
-    for number, (what, test) in enumerate((("pkg-config", with_pkg_config), ("find_package", with_cmake)), 1):
+    tests = (("a program built through pkg-config runs", with_pkg_config, "0.1.0 "),
+             ("a program built through find_package runs", with_cmake, "0.1.0 "), ("plan finds its presets", planned, "kept,slots,"))
+    for number, (what, test, begin) in enumerate(tests, 1):
         try:
             text = test(folder, prefix)
-            good = text.startswith("0.1.0 ")
+            good = text.startswith(begin)
         except (RuntimeError, IndexError) as error:
             good, text = False, str(error)
         bad += not good
-        print("%s %d - a program built through %s runs" % ("ok" if good else "not ok", number, what))
+        print("%s %d - %s" % ("ok" if good else "not ok", number, what))
         if not good:
             print("\n".join("# " + line for line in text.splitlines()))
-    print("1..2")
+    print("1..%d" % len(tests))
     shutil.rmtree(folder)
     return 1 if bad else 0
 

@@ -65,6 +65,13 @@ def measured():
     return [os.path.relpath(path, ROOT) + ": run `make docs`" for path, text in pages().items() if read(path) != text]
 
 
+def planned(build):
+    """The ratios of docs/planning.md are what the command says today."""
+    sys.path.insert(0, os.path.join(ROOT, "bench"))
+    from plan_table import page
+    return [] if page(os.path.join(build, "bin", "hisparse")) == read("docs", "planning.md") else ["docs/planning.md: run `make docs`"]
+
+
 def generated(build):
     made = subprocess.run([os.path.join(build, "bin", "hisparse"), "info", "--markdown"], stdout=subprocess.PIPE)
     return [] if made.stdout.decode() == read("docs", "config.md") else ["docs/config.md: run `make docs`"]
@@ -78,6 +85,7 @@ def main():
               ("README's C is examples/hello.c", readme_code()), ("tables are those of the results", measured())]
     if os.path.exists(os.path.join(build, "bin", "hisparse")):
         checks.append(("docs/config.md is up to date", generated(build)))
+        checks.append(("docs/planning.md is up to date", planned(build)))
     for number, (what, bad) in enumerate(checks, 1):
         print("%s %d - %s" % ("not ok" if bad else "ok", number, what))
         for line in bad:
