@@ -14,7 +14,8 @@ typedef struct run_options {
     int32_t top_k;        /* 0 until the model is known, where none was given */
     int32_t max_tokens, context, threads;
     int verify, json, ignore_eos;
-    int on_gpu; /* the backend has memory of its own: everything is computed there */
+    int all_resident; /* no cache: every row stays where it was put */
+    int on_gpu;       /* the backend has memory of its own: everything is computed there */
     double temperature;
     uint64_t seed;
     hsp_config cache; /* knobs of the cache, but for the shape */
@@ -36,7 +37,7 @@ typedef struct run {
     int32_t *prompt; /* token ids */
     int32_t n_prompt, n_generated, max_total;
     int64_t n_prompt_in_file; /* tokens of the whole text, of which the first n_prompt are used */
-    kv *cached, *resident;    /* resident only with --verify */
+    kv *cached, *resident;    /* NULL where not wanted: resident is for all_resident and --verify */
     decoder *d, *check;
     const cuda_engine *engine; /* on a GPU, and the GPU; else NULL */
     gpu *device;
@@ -63,9 +64,23 @@ double run_swap_seconds(const run *r, int32_t from, int32_t to);
 int run_parse(int argc, char **argv, run_options *options);
 
 /* Each returns 0, or an exit code after the message. */
-int run_load(run *r);    /* model, prompt, cache, decoders */
-int run_prefill(run *r); /* all but the last token of the prompt */
+int run_start_options(run_options *options); /* defaults, and knobs of the environment */
+int run_check_backend(run_options *options); /* once all are set */
+int run_load(run *r);                        /* model, prompt, cache, decoders */
+int run_prefill(run *r);                     /* all but the last token of the prompt */
 int run_decode(run *r);
+
+/* The parts of run_load, in this order; each as above. */
+int run_open_model(run *r); /* and its tokenizer */
+int run_set_selection(run *r);
+/* Tokens of a text into r->prompt, at most `room`, after a beginning-of-text token where the model wants one;
+ * r->n_prompt_in_file: how many there are. */
+int run_encode(run *r, const char *text, size_t bytes, int32_t room);
+int run_open_decoders(run *r); /* for r->max_total tokens */
+
+/* A whole file in memory; NULL after a message that calls it the file of this option. */
+char *run_read_file(const char *option, const char *path, size_t *bytes_out);
+
 void run_close(run *r);
 
 /* Compare the logits of both decoders bit for bit; on a difference look for the row that caused it. */

@@ -18,21 +18,20 @@ double run_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static char *complain(const char *path, const char *why) {
-    tool_fail(TOOL_BAD_INPUT, "--prompt-file '%s': %s", path, why);
+static char *complain(const char *option, const char *path, const char *why) {
+    tool_fail(TOOL_BAD_INPUT, "%s '%s': %s", option, path, why);
     return NULL;
 }
 
-/* A whole file in memory; NULL after the message. */
-static char *read_text(const char *path, size_t *bytes_out) {
+char *run_read_file(const char *option, const char *path, size_t *bytes_out) {
     struct stat status;
     if (stat(path, &status) != 0)
-        return complain(path, strerror(errno));
+        return complain(option, path, strerror(errno));
     if (!S_ISREG(status.st_mode)) /* before it is opened: a pipe would wait for its other end */
-        return complain(path, "not a regular file");
+        return complain(option, path, "not a regular file");
     FILE *file = fopen(path, "rb");
     if (!file)
-        return complain(path, strerror(errno));
+        return complain(option, path, strerror(errno));
     size_t size = (size_t)status.st_size;
     char *text = malloc(size + 1);
     *bytes_out = text ? fread(text, 1, size, file) : 0;
@@ -41,7 +40,7 @@ static char *read_text(const char *path, size_t *bytes_out) {
     if (!failed)
         return text;
     free(text);
-    return complain(path, "cannot be read into memory");
+    return complain(option, path, "cannot be read into memory");
 }
 
 static int set_context(run *r) {
@@ -57,7 +56,7 @@ static int set_context(run *r) {
 }
 
 /* How many tokens a layer attends to, and with that how many rows the cache is asked for at once. */
-static int set_selection(run *r) {
+int run_set_selection(run *r) {
     run_options *o = &r->options;
     if (o->selector && run_selector(o->selector) != (int)r->m->kind)
         return tool_fail(TOOL_BAD_INPUT, "--selector is '%s'; the model attends in another way", o->selector);
@@ -66,35 +65,39 @@ static int set_selection(run *r) {
                          r->m->top_k);
     if (!o->top_k)
         o->top_k = r->m->top_k ? r->m->top_k : 1024;
-    if (o->cache.n_slots < o->top_k)
-        return tool_fail(TOOL_BAD_INPUT, "--slots is %d; it must be at least --top-k, %d", o->cache.n_slots, o->top_k);
+    if (!o->all_resident && o->cache.n_slots < o->top_k)
+        return tool_fail(TOOL_BAD_INPUT, "--slots is %d; it must be at least top-k, %d", o->cache.n_slots, o->top_k);
     o->cache.max_k = o->top_k;
+    return 0;
+}
+
+int run_encode(run *r, const char *text, size_t bytes, int32_t room) {
+    int32_t bos = tokenizer_adds_bos(r->words) ? tokenizer_bos(r->words) : -1, n_bos = bos >= 0 && room > 0;
+    r->prompt = malloc(((size_t)room + 1) * sizeof *r->prompt);
+    int64_t n = r->prompt ? tokenizer_encode(r->words, text, bytes, 0, r->prompt + n_bos, room - n_bos) : -1;
+    if (n < 0)
+        return tool_fail(TOOL_FAILED, "not enough memory for the tokens of the text");
+    if (n_bos)
+        r->prompt[0] = bos;
+    if (n == 0)
+        return tool_fail(TOOL_BAD_INPUT, "the text is empty: %zu bytes, 0 tokens; a prompt has at least 1", bytes);
+    r->n_prompt_in_file = n + n_bos;
     return 0;
 }
 
 /* The first tokens of the text, as many as the context has room for. */
 static int encode_prompt(run *r) {
     const run_options *o = &r->options;
-    int32_t room = r->max_total - o->max_tokens, bos = tokenizer_adds_bos(r->words) ? tokenizer_bos(r->words) : -1;
+    int32_t room = r->max_total - o->max_tokens;
     size_t bytes = 0;
-    char *text = o->prompt ? strdup(o->prompt) : read_text(o->prompt_file, &bytes);
+    char *text = o->prompt ? strdup(o->prompt) : run_read_file("--prompt-file", o->prompt_file, &bytes);
     if (!text)
         return TOOL_BAD_INPUT;
-    bytes = o->prompt ? strlen(text) : bytes;
-    r->prompt = malloc(((size_t)room + 1) * sizeof *r->prompt);
-    int32_t n_bos = bos >= 0 && room > 0;
-    int64_t n = r->prompt ? tokenizer_encode(r->words, text, bytes, 0, r->prompt + n_bos, room - n_bos) : -1;
+    int code = run_encode(r, text, o->prompt ? strlen(text) : bytes, room);
     free(text);
-    if (n < 0)
-        return tool_fail(TOOL_FAILED, "not enough memory for the tokens of the prompt");
-    if (n_bos)
-        r->prompt[0] = bos;
-    if (n == 0)
-        return tool_fail(TOOL_BAD_INPUT, "the prompt is empty: %zu bytes, 0 tokens; at least 1 is needed", bytes);
-    r->n_prompt_in_file = n + n_bos;
     r->n_prompt = (int32_t)(r->n_prompt_in_file < room ? r->n_prompt_in_file : room);
     r->max_total = r->n_prompt + o->max_tokens;
-    return 0;
+    return code;
 }
 
 /* A path that cannot be a new file is the user's to mend, a disk that fills up later is not. */
@@ -129,29 +132,35 @@ static decoder *open_decoder(run *r, kv *rows, char *error, size_t error_bytes) 
                      : decoder_open(r->m, rows, top_k, r->max_total);
 }
 
-static decoder *open_check(run *r, char *error, size_t error_bytes) {
+static decoder *open_resident(run *r, char *error, size_t error_bytes) {
     r->resident = r->device ? r->engine->open_resident(r->device, r->max_total, error, error_bytes)
                             : kv_open_resident(r->m, r->max_total);
     return r->resident ? open_decoder(r, r->resident, error, error_bytes) : NULL;
 }
 
-static int open_decoders(run *r) {
+static int open_cache(run *r) {
     run_options *o = &r->options;
-    char error[256];
     if (check_host_file(o->cache.host_file) != 0)
         return TOOL_BAD_INPUT;
     r->cached = kv_open_cache(r->m, &o->cache, r->max_total);
-    if (!r->cached) {
-        hsp_footprint_bytes bytes = {.struct_size = sizeof bytes};
-        int machine = hsp_footprint(&o->cache, &bytes) == HSP_OK; /* nothing is wrong with the knobs */
-        return tool_fail(machine ? TOOL_FAILED : TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
-    }
-    int code = open_gpu(r);
+    if (r->cached)
+        return 0;
+    hsp_footprint_bytes bytes = {.struct_size = sizeof bytes};
+    int machine = hsp_footprint(&o->cache, &bytes) == HSP_OK; /* nothing is wrong with the knobs */
+    return tool_fail(machine ? TOOL_FAILED : TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
+}
+
+int run_open_decoders(run *r) {
+    const run_options *o = &r->options;
+    char error[256] = "not enough memory for the rows";
+    int code = o->all_resident ? 0 : open_cache(r);
+    if (code == 0)
+        code = open_gpu(r);
     if (code != 0)
         return code;
-    r->d = open_decoder(r, r->cached, error, sizeof error);
+    r->d = o->all_resident ? open_resident(r, error, sizeof error) : open_decoder(r, r->cached, error, sizeof error);
     if (r->d && o->verify)
-        r->check = open_check(r, error, sizeof error);
+        r->check = open_resident(r, error, sizeof error);
     return r->d && (r->check || !o->verify) ? 0 : tool_fail(TOOL_FAILED, "%s", error);
 }
 
@@ -163,7 +172,7 @@ static int open_metrics(run *r) {
     return 0;
 }
 
-int run_load(run *r) {
+int run_open_model(run *r) {
     char error[512];
     double start = run_now();
     if (r->options.threads)
@@ -176,13 +185,19 @@ int run_load(run *r) {
     if (!r->m || !r->words)
         return tool_fail(TOOL_BAD_INPUT, "--model: %s", error);
     r->load_seconds = run_now() - start;
-    int code = set_selection(r);
+    return 0;
+}
+
+int run_load(run *r) {
+    int code = run_open_model(r);
+    if (code == 0)
+        code = run_set_selection(r);
     if (code == 0)
         code = set_context(r);
     if (code == 0)
         code = encode_prompt(r);
     if (code == 0)
-        code = open_decoders(r);
+        code = run_open_decoders(r);
     return code == 0 ? open_metrics(r) : code;
 }
 

@@ -171,6 +171,23 @@ int run_selector(const char *name) {
     return -1;
 }
 
+int run_start_options(run_options *options) {
+    *options = (run_options){.max_tokens = 64};
+    hsp_config_init(&options->cache, sizeof options->cache);
+    options->cache.n_slots = 2048;
+    return hsp_config_env(&options->cache) == HSP_OK ? 0 : tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
+}
+
+int run_check_backend(run_options *options) {
+    if (tool_check_backend(options->cache.backend, &options->on_gpu) != TOOL_OK)
+        return TOOL_BAD_INPUT;
+    if (options->on_gpu && options->threads)
+        return tool_fail(TOOL_BAD_INPUT, "--threads is %d; with --backend %s the GPU computes", options->threads,
+                         options->cache.backend);
+    options->cache.n_threads = options->threads;
+    return 0;
+}
+
 int run_parse(int argc, char **argv, run_options *options) {
     static const struct argp argp = {options_table,
                                      parse_option,
@@ -180,20 +197,11 @@ int run_parse(int argc, char **argv, run_options *options) {
                                      NULL,
                                      NULL,
                                      NULL};
-    *options = (run_options){.max_tokens = 64};
-    hsp_config_init(&options->cache, sizeof options->cache);
-    options->cache.n_slots = 2048;
-    if (hsp_config_env(&options->cache) != HSP_OK)
-        return tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
-    if (argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
+    if (run_start_options(options) != 0 || argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
         return TOOL_BAD_INPUT;
     /* Here, for it may come from the environment. */
-    if (tool_check_backend(options->cache.backend, &options->on_gpu) != TOOL_OK)
+    if (run_check_backend(options) != 0)
         return TOOL_BAD_INPUT;
-    if (options->on_gpu && options->threads)
-        return tool_fail(TOOL_BAD_INPUT, "--threads is %d; with --backend %s the GPU computes", options->threads,
-                         options->cache.backend);
-    options->cache.n_threads = options->threads;
     options->seed = options->cache.seed;
     return 0;
 }

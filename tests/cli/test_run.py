@@ -41,9 +41,9 @@ def limit_memory():
         resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
 
-def start(*args, **kwargs):
+def start(*args, command="run", **kwargs):
     limit = None if "cuda" in args else limit_memory  # a GPU's driver, too, reserves terabytes
-    return subprocess.Popen([HISPARSE, "run", *args], stderr=subprocess.PIPE, preexec_fn=limit,
+    return subprocess.Popen([HISPARSE, command, *args], stderr=subprocess.PIPE, preexec_fn=limit,
                             **{"stdout": subprocess.PIPE, **kwargs})
 
 
@@ -275,8 +275,8 @@ def bad_options():
             (["--prompt", ""], "prompt", "empty"),
             (["--top-k", "100"], "--top-k is 100; it must be a multiple of 64"),
             (["--top-k", "0"], "--top-k", "'0'", "64.."),
-            (["--top-k", "128"], "--slots is 64; it must be at least --top-k, 128"),
-            (["--slots", "63"], "--slots is 63; it must be at least --top-k, 64"),
+            (["--top-k", "128"], "--slots is 64; it must be at least top-k, 128"),
+            (["--slots", "63"], "--slots is 63; it must be at least top-k, 64"),
             (["--slots", "100000"], "n_slots", "100000", "65535"),
             (["--slots", "many"], "n_slots", "many"),
             (["--context", "513"], "--context", "513", "512"),

@@ -161,7 +161,7 @@ def cuda_is_refused_without_a_device():
 def wrong_options():
     nsa = model_file("gqa_nsa")
     t.refused(*usual(nsa), "--top-k", "128", says=["--top-k is 128", "64 tokens"])
-    t.refused(*usual(nsa), "--slots", "63", says=["--slots is 63; it must be at least --top-k, 64"])
+    t.refused(*usual(nsa), "--slots", "63", says=["--slots is 63; it must be at least top-k, 64"])
     t.refused(*usual(nsa), "--selector", "quest", says=["--selector is 'quest'"])
     t.refused(*usual(model_file("mla_dsa")), "--selector", "nsa", says=["--selector is 'nsa'"])
     t.refused(*usual(t.plain_model()), "--selector", "dsa", says=["--selector is 'dsa'"])
