@@ -40,6 +40,30 @@ model *model_open(const char *path, char *error, size_t error_bytes) {
                                          : model__open_gguf(path, error, error_bytes);
 }
 
+static int32_t larger(int32_t one, int32_t other) {
+    return one > other ? one : other;
+}
+
+/* Units of `size` that n tokens touch. */
+static int32_t units(int32_t n, int32_t size) {
+    return n / size + (n % size != 0);
+}
+
+void model_attend_to_all(model *m, int32_t n_tokens) {
+    switch (m->kind) {
+    case MODEL_QUEST:
+        m->dense_layers = m->n_layers;
+        break;
+    case MODEL_NSA:
+        m->nsa.n_blocks = larger(m->nsa.n_blocks, units(n_tokens, m->nsa.block_tokens));
+        m->top_k = m->nsa.n_blocks * m->nsa.block_tokens;
+        break;
+    case MODEL_DSA:
+        m->top_k = larger(m->top_k, units(n_tokens, HSP_ATTENTION_TILE) * HSP_ATTENTION_TILE);
+        break;
+    }
+}
+
 void model_close(model *m) {
     if (!m)
         return;

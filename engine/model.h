@@ -58,4 +58,9 @@ typedef struct model {
 model *model_open(const char *path, char *error, size_t error_bytes);
 void model_close(model *m);
 
+/* From here on every layer attends to every token before it and to itself, in texts of up to n_tokens: Quest's layers
+ * are all dense, NSA's selected branch takes every block, DSA's indexer every token. It changes top_k, so it comes
+ * before caches and decoders of the model. */
+void model_attend_to_all(model *m, int32_t n_tokens);
+
 #endif
