@@ -20,6 +20,7 @@ typedef struct command {
 
 static const command commands[] = {
     {"run", cmd_run, "generate text with a model whose KV rows live in the cache"},
+    {"score", cmd_score, "bits per byte of a text, its tokens decoded one after the other"},
     {"info", cmd_info, "what this build is and can do, and every knob"},
     {"verify", cmd_verify, "run random operations on two backends and compare everything"},
     {"bench", cmd_bench, "measure swap-in beside a plain copy of the same rows"},

@@ -29,6 +29,7 @@ extern volatile int tool_interrupted;
 void tool_watch_interrupt(void);
 
 int cmd_run(int argc, char **argv);
+int cmd_score(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
