@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import export
-from data import DIGITS, Corpus, test_document
+from corpus import DIGITS, Corpus, test_document
 from layers import prepare_gpu
 from model import Run, bits
 

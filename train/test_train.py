@@ -22,6 +22,7 @@ except ImportError:
 
 if torch:
     import convert
+    import corpus
     import data
     import export
     import fast
@@ -116,11 +117,11 @@ class Parts(unittest.TestCase):
     def test_test_document(self):
         class Text:
             window = staticmethod(lambda rng, size: numpy.full(size, 46, numpy.uint8))
-        text, starts = data.test_document(numpy.random.default_rng(1), Text, 2049, [0.0, 0.5, 1.0])
+        text, starts = corpus.test_document(numpy.random.default_rng(1), Text, 2049, [0.0, 0.5, 1.0])
         self.assertEqual(len(text), 2049)
         for depth, start in zip((0.0, 0.5, 1.0), starts):
-            line = bytes(text[start - data.VALUE.start : start + data.DIGITS + 1])
-            self.assertTrue(line[data.VALUE].isdigit() and line[data.KEY].isalpha())
+            line = bytes(text[start - corpus.VALUE.start : start + corpus.DIGITS + 1])
+            self.assertTrue(line[corpus.VALUE].isdigit() and line[corpus.KEY].isalpha())
             self.assertEqual(bytes(text).count(line), 2)
             self.assertLess(abs(bytes(text).find(line) / 2049 - depth), 0.06)
 
@@ -131,10 +132,10 @@ class Parts(unittest.TestCase):
         self.assertEqual((tokens.shape, weights.shape, positions.shape), ((40, 769), (40, 768), (40, 16)))
         for row, of_row, at in zip(tokens, weights, positions):
             answers = of_row == data.ANSWER_WEIGHT
-            for start in answers.nonzero().flatten().tolist()[:: data.DIGITS]:
-                text = bytes(row[: start + 1 + data.DIGITS].to(torch.uint8).tolist())
-                self.assertEqual(text.count(text[-data.DIGITS - 14 :]), 2)
-            self.assertEqual(int((of_row == 0).sum()), int(answers.sum()) // data.DIGITS * (data.DIGITS + 6))
+            for start in answers.nonzero().flatten().tolist()[:: corpus.DIGITS]:
+                text = bytes(row[: start + 1 + corpus.DIGITS].to(torch.uint8).tolist())
+                self.assertEqual(text.count(text[-corpus.DIGITS - 14 :]), 2)
+            self.assertEqual(int((of_row == 0).sum()), int(answers.sum()) // corpus.DIGITS * (corpus.DIGITS + 6))
             self.assertGreaterEqual(int(answers[at].sum()), min(8, int(answers.sum())))
         tokens, weights, _ = sampler.batch(40, 768, 0.0, 1.0, 2)
         self.assertGreater(int((weights == 0).any(1).sum()), 5)

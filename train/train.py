@@ -21,7 +21,8 @@ import convert
 import export
 import kernels
 import optimizer
-from data import ANSWER_WEIGHT, Corpus, Sampler
+from corpus import Corpus
+from data import ANSWER_WEIGHT, Sampler
 from layers import prepare_gpu
 from model import Decoder, bits
 from shapes import PHASES, RATE, SHAPES, STEP_TOKENS, TINY_SHAPES, TINY_STEP_TOKENS, tiny_phases
