@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make docs/results.md and the table of README.md from the newest files of bench/results. No argument."""
+"""Make docs/results.md and the tables of docs/accuracy.md and README.md from the newest files of bench/results. No argument."""
 import glob
 import json
 import os
@@ -185,8 +185,56 @@ def readme_cuda(results):
                       for r in results["short"]["rows"] if r["rows"] and not r["cold"]))
 
 
+ACCURACY = ["dense", "sparse", "slots_k", "slots_2k", "slots_4k"]
+
+
+def with_error(entry):
+    return "%.4f" % entry["mean"] + (" ± %.4f" % entry["error"] if entry["error"] is not None else "")
+
+
+def accuracy_rows(results, model):
+    """One row a measure, one column a way of attending."""
+    bits, rows = model["bits_per_byte"], model["rows"]
+    low, high = results["short_context_bytes"]
+    lines = [["bits per byte"] + [with_error(bits[name]) for name in ["short_context", *ACCURACY]]]
+    for length, depths in model["needles"]["dense"].items():
+        sums = [[sum(cell[i] for cell in model["needles"][name][length].values()) for i in (0, 1)] for name in ACCURACY]
+        lines.append(["needles in %s bytes" % length, "-"] + ["%d of %d" % tuple(s) for s in sums])
+        for depth in depths:
+            lines.append(["at %s" % depth, "-"] + ["%d of %d" % tuple(model["needles"][name][length][depth]) for name in ACCURACY])
+    shares = ["%.1f%%" % (100 * r["hits"] / (r["hits"] + r["misses"])) for r in (rows[name] for name in ACCURACY[2:])]
+    lines.append(["rows found in a slot or the ring", "-", "-", "-"] + shares)
+    k = model["top_k"]
+    head = ["", "dense, last %d to %d bytes" % (low, high), "dense", "sparse, all resident"] + ["%d slots" % (n * k) for n in (1, 2, 4)]
+    return head, lines
+
+
+def accuracy_model(results, name, model):
+    head, rows = accuracy_rows(results, model)
+    return "\n\n".join([
+        "## %s" % name, table(head, rows),
+        "`%s`, top-k %d, sha256 `%s`. %d steps: all logits of the last four columns are the same, bit for bit." % (
+            model["architecture"], model["top_k"], model["sha256"], model["steps_compared"])])
+
+
+def accuracy_section(results):
+    if results is None:
+        return "Not measured yet."
+    sources = ", ".join("%s %s (%s)" % (name, s["version"], s["licence"]) for name, s in results["sources"].items())
+    first = next(iter(results["models"].values()))["bits_per_byte"]["dense"]
+    about = "Bits per byte of the last %d of %d bytes, %d documents (mean ± standard error); %s; commit %s, %s. `%s`. Texts, all held out from training: %s." % (
+        results["scored"], results["length"], first["documents"], results["machine"], results["commit"], results["date"], results["command"], sources)
+    return "\n\n".join([accuracy_model(results, name, model) for name, model in results["models"].items()] + [about])
+
+
+def between_marks(path, made):
+    """The page with what is between its marks made anew."""
+    with open(path, encoding="utf-8") as file:
+        return re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: "%s\n%s\n%s" % (BEGIN, made, END), file.read(), flags=re.S)
+
+
 def pages():
-    """Text by path: of docs/results.md, and of README.md with its tables made anew."""
+    """Text by path: of docs/results.md, and of README.md and docs/accuracy.md with their tables made anew."""
     results = newest("cpu")
     if not results:
         sys.exit("make_tables.py: bench/results has no measurement; run `make results`")
@@ -201,16 +249,15 @@ def pages():
         "tokens do not fit the L2 (1 MB here).", sweep_table(results), source(results, "sweep_context")])
     cuda, machine = newest("h200-swap_in", "floor"), newest("h200-calibrate")
     text += "\n\n" + cuda_section(cuda) + "\n\n" + calibrate_section(machine) + "\n"
-    with open(os.path.join(ROOT, "README.md")) as file:
-        readme = file.read()
-    made = "%s\n%s\n\n%s\n%s" % (BEGIN, demo, readme_cuda(newest("h200-swap_in", "sglang")), END)
-    readme = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: made, readme, flags=re.S)
-    return {os.path.join(ROOT, "docs", "results.md"): text, os.path.join(ROOT, "README.md"): readme}
+    readme, accuracy = os.path.join(ROOT, "README.md"), os.path.join(ROOT, "docs", "accuracy.md")
+    return {os.path.join(ROOT, "docs", "results.md"): text,
+            readme: between_marks(readme, demo + "\n\n" + readme_cuda(newest("h200-swap_in", "sglang"))),
+            accuracy: between_marks(accuracy, accuracy_section(newest("accuracy")))}
 
 
 def main():
     for path, text in pages().items():
-        with open(path, "w") as file:
+        with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
 
