@@ -80,7 +80,7 @@ int run_encode(run *r, const char *text, size_t bytes, int32_t room) {
     if (n_bos)
         r->prompt[0] = bos;
     if (n == 0)
-        return tool_fail(TOOL_BAD_INPUT, "the text is empty: %zu bytes, 0 tokens; at least 1 is needed", bytes);
+        return tool_fail(TOOL_BAD_INPUT, "the text is empty: %zu bytes, 0 tokens; a prompt has at least 1", bytes);
     r->n_prompt_in_file = n + n_bos;
     return 0;
 }
