@@ -7,7 +7,7 @@
 set -euo pipefail
 [ $# = 2 ] || { sed -n '5,6s/^# //p' "$0"; exit 2; }
 root=$(cd "$(dirname "$0")/.." && pwd) build=$(realpath "$1") bundle=$2
-programs=(test_recency test_selections test_lifecycle test_shapes test_model test_fault hisparse)
+programs=(test_recency test_selections test_lifecycle test_shapes test_followers test_model test_fault hisparse)
 libraries=(libcmocka.so.0 libjansson.so.4 libgomp.so.1)
 
 for source in "$root"/tests/{,ops_}cuda/test_*.c; do programs+=("$(basename "$source" .c)"); done

@@ -20,6 +20,7 @@
  * A step
  *   hsp_step_begin(batch) ; then for each layer: hsp_append ; [selector] ; hsp_swap_in (anchors only) ; attention over
  *   hsp_rows. Before the first step of a request: hsp_admit, hsp_fill for every layer, and hsp_warm where it helps.
+ * With HSP_PREFETCH also hsp_wait_rows, before the attention of a follower.
  *
  * Memory kinds
  *   "device" memory is the memory of the backend: the GPU's for cuda, ordinary memory for ref and cpu. "caller" memory
@@ -108,6 +109,12 @@ enum hsp_policy {
 
 /* Bits of hsp_config.flags. */
 #define HSP_NO_IO 1u /* oracle: do everything but fetch bytes. Attention reads garbage; for measuring only */
+#define HSP_PREFETCH                                                                                                   \
+    2u /* hsp_swap_in fetches only the anchor's rows before what follows it in the stream. Its followers'              \
+          come beside that, one layer after the other, on a stream of the cache, and hsp_wait_rows must                \
+          be called before they are read. Slots, victims, row ids and counters are the same. Takes 8                   \
+          bytes of device memory for each of max_k * max_queries entries, and 4 more, for each of                      \
+          max_batch entries of a step and each group with followers; ref and cpu take ordinary memory */
 
 /* How a cache is to be. Fill it with hsp_config_init, set the shape, and change what needs changing; every scalar is
  * also a knob (hsp_config_set, `hisparse info`, docs/config.md) with a default and bounds. */
@@ -149,13 +156,14 @@ typedef struct hsp_config {
 
     char backend[16];  /* "cpu", "ref", "cuda"; see hsp_backend_info */
     int32_t n_threads; /* threads of the cpu backend; 0: as many as the machine gives */
-    uint32_t flags;    /* HSP_NO_IO */
+    uint32_t flags;    /* HSP_NO_IO, HSP_PREFETCH */
 
     /* how rows are fetched; the results are the same whatever they say. 0: by a rule of the backend. What suits a
      * machine is measured by `hisparse calibrate` and set by hsp_config_profile; ref and cpu have no use for them */
     int32_t request_blocks;   /* cuda: most blocks of a cluster that serve one request; 1, 2, 4 or 8 */
-    int32_t fetch_blocks;     /* cuda: blocks that fetch at once for a large batch; 1 .. 64. Not heeded
-                                 for LRU selections of more than 4096 entries and for other policies */
+    int32_t fetch_blocks;     /* cuda: blocks that fetch at once for a large batch, and for a follower under
+                                 HSP_PREFETCH; 1 .. 64. Not heeded by swap-ins for LRU selections of more than 4096
+                                 entries and for other policies */
     int32_t pieces_in_flight; /* cuda: independent loads a thread has in flight while it fetches; 1, 2, 4 or 8, of
                                  which the kernels have 2 and 4; rows of several layers or blocks, or in pieces
                                  below 16 bytes, always 2; in a large batch always 4 for a request that misses more
@@ -313,6 +321,15 @@ HSP_API int hsp_append(hsp_cache *cache, int32_t layer, const hsp_row_source *ro
  * Ids are valid until the next swap-in or warm of that request and group. HSP_EINVAL: the layer is not an anchor. */
 HSP_API int hsp_swap_in(hsp_cache *cache, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k,
                         int32_t *row_ids_out, void *stream);
+
+/* Under HSP_PREFETCH: make what is queued on `stream` behind this call wait until the rows of `layer`, a follower, that
+ * the latest swap-in of its group fetched are there; ref and cpu fetch them now. Nothing to do for anchors, without the
+ * flag, and when they were waited for before: another stream that reads them must follow the one that waited. Other
+ * calls are right before the wait too: what would touch rows that are on their way, as the next hsp_swap_in of the
+ * group or hsp_retire, comes behind them by itself. Capturable, and what is captured is whole: all followers of a
+ * captured swap-in must be waited for before the capture ends. HSP_ESTATE, also of hsp_swap_in: followers fetched
+ * outside of this capture have not been waited for, or those of another capture under way. */
+HSP_API int hsp_wait_rows(hsp_cache *cache, int32_t layer, void *stream);
 
 /* One plane of a layer on the device: row `id` is at
  * base + (id / rows_per_block) * block_stride + (id % rows_per_block) * row_stride. */

@@ -221,6 +221,18 @@ int hsp_swap_in(hsp_cache *cache, int32_t layer, const int32_t *selection, int32
     return cache->backend->swap_in(cache->self, group, selection, n_queries, k, row_ids_out, stream, &cache->error);
 }
 
+int hsp_wait_rows(hsp_cache *cache, int32_t layer, void *stream) {
+    CHECK_CACHE(cache);
+    const hsp__layout *layout = &cache->layout;
+    int local = find_layer(cache, layer);
+    if (local < 0)
+        return local;
+    if (layout->index_in_group[local] == 0 ||
+        !hsp__followers_are_late(layout, cache->config.flags, layout->group_of[local]))
+        return HSP_OK;
+    return cache->backend->wait_rows(cache->self, local, stream, &cache->error);
+}
+
 int hsp_rows(hsp_cache *cache, int32_t layer, hsp_rows_view *view_out) {
     CHECK_CACHE(cache);
     const hsp__layout *layout = &cache->layout;

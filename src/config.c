@@ -294,8 +294,9 @@ static int check_together(const hsp_config *config, hsp__error *error) {
                          (long long)rows, INT32_MAX);
     if (config->block_align % 4)
         return hsp__fail(error, HSP_ELIMIT, "block_align is %d; it must be a multiple of 4", config->block_align);
-    if (config->flags & ~HSP_NO_IO)
-        return hsp__fail(error, HSP_EINVAL, "flags is 0x%x; only HSP_NO_IO (0x%x) is known", config->flags, HSP_NO_IO);
+    if (config->flags & ~(HSP_NO_IO | HSP_PREFETCH))
+        return hsp__fail(error, HSP_EINVAL, "flags is 0x%x; only HSP_NO_IO (0x%x) and HSP_PREFETCH (0x%x) are known",
+                         config->flags, HSP_NO_IO, HSP_PREFETCH);
     return hsp__config_check_machine(config, error);
 }
 

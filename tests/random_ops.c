@@ -26,6 +26,7 @@ void random_config(chooser *c, const char *backend, hsp_config *config, int32_t 
     config->policy = (int32_t)c->below(c, 4);
     config->seed = c->below(c, 1000);
     config->n_threads = (int32_t)c->below(c, 4);
+    config->flags = c->below(c, 2) ? HSP_PREFETCH : 0;
 }
 
 /* A live request, or -1. */

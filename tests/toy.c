@@ -334,7 +334,10 @@ int toy_swap_in(toy *t, int group, const int32_t *selection, int n_queries, int 
     toy_expect_ids(t, group, selection, n, t->batch, want);
     for (int e = 0; e < t->batch * n; e++)
         TOY_SAME("id", ids[e], want[e]);
-    toy_check_rows(t, group, selection, ids, n, t->batch);
+    if (t->config.flags & HSP_PREFETCH && ++t->n_swap_ins % 3)
+        toy__check_anchor(t, group, selection, ids, n, t->batch); /* followers are left on their way */
+    else
+        toy_check_rows(t, group, selection, ids, n, t->batch);
     free(want);
     TOY_SAME("nothing written past the ids", ids[t->batch * n], 0x55555555);
     t->device->release(ids);

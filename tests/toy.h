@@ -49,6 +49,7 @@ typedef struct toy {
     unsigned version; /* makes every row written different */
     int batch, *batch_request, *batch_new;
     hsp_counters retired;      /* of requests that are gone */
+    int n_swap_ins;            /* under HSP_PREFETCH only every third looks at its followers at once */
     unsigned char *layer_copy; /* of a layer on the device */
     size_t layer_copy_bytes;
 } toy;
@@ -87,12 +88,14 @@ hsp_row_source toy_source(const toy *t, const void *rows);
 /* The ids a swap-in must give: one step of the policy. selection, ids_out: [entries][n]; entries past the batch are
  * padding. */
 void toy_expect_ids(toy *t, int group, const int32_t *selection, int n, int entries, int32_t *ids_out);
-/* Do ids of the latest step, -1 where there is none, address their tokens' bytes in every layer of the group? */
+/* Do ids of the latest step, -1 where there is none, address their tokens' bytes in every layer of the group? Waits for
+ * followers. */
 void toy_check_rows(toy *t, int group, const int32_t *selection, const int32_t *ids, int n, int entries);
 const unsigned char *toy_row(const toy *t, int r, int layer, int token); /* as it was last written */
 void toy_totals(const toy *t, hsp_counters *sum_out);                    /* since open, those of warm aside */
 
-/* Compare everything that lasts: host rows, tags and order, counters, lengths, free pages. */
+/* Compare everything that lasts: host rows, tags and order, counters, lengths, free pages; under HSP_PREFETCH also
+ * every row that is in a slot, after waiting for followers. */
 void toy_check(toy *t);
 
 #endif

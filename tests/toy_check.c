@@ -49,10 +49,38 @@ static void check_layer(toy *t, int layer, const int32_t *selection, const int32
     }
 }
 
+void toy__check_anchor(toy *t, int group, const int32_t *selection, const int32_t *ids, int n, int entries) {
+    check_layer(t, t->anchor[group], selection, ids, n, entries);
+}
+
+static void wait_rows(toy *t, int layer) {
+    TOY_SAME("wait_rows", hsp_wait_rows(t->cache, layer + t->config.first_layer, t->stream), HSP_OK);
+    t->device->wait();
+}
+
 void toy_check_rows(toy *t, int group, const int32_t *selection, const int32_t *ids, int n, int entries) {
     for (int l = 0; l < t->config.n_layers; l++)
-        if (t->group_of[l] == group)
+        if (t->group_of[l] == group) {
+            wait_rows(t, l);
             check_layer(t, l, selection, ids, n, entries);
+        }
+}
+
+/* Whatever the slots hold, for a later selection to hit. */
+static void check_slots_of_layer(toy *t, int layer) {
+    hsp_rows_view view = {.struct_size = sizeof view};
+    TOY_SAME("rows", hsp_rows(t->cache, layer + t->config.first_layer, &view), HSP_OK);
+    wait_rows(t, layer);
+    const char *rows = look(t, &view, t->config.max_requests * t->config.n_slots);
+    for (int r = 0; r < t->config.max_requests; r++) {
+        const toy_request *q = &t->request[r];
+        int32_t first_id = q->live ? toy_first_id(t, r) : -1;
+        for (int s = 0; q->live && s < t->config.n_slots; s++) {
+            int token = q->group[t->group_of[layer]].tag[s];
+            if (token >= 0)
+                check_row(t, &view, rows, toy_row(t, r, layer, token), first_id + s);
+        }
+    }
 }
 
 static void check_host_rows(toy *t, const toy_request *q) {
@@ -113,6 +141,8 @@ void toy_check(toy *t) {
             check_slots(t, q, g);
         check_counters(t, q);
     }
+    for (int l = 0; l < t->config.n_layers && t->config.flags == HSP_PREFETCH; l++)
+        check_slots_of_layer(t, l);
     TOY_SAME("stats", hsp_stats(t->cache, &stats), HSP_OK);
     TOY_SAME("live requests", stats.live_requests, live);
     TOY_SAME("free pages", stats.host_pages_free, t->pages_free);

@@ -134,7 +134,8 @@ static void print_markdown(void) {
         "\n## Setting a knob\n\n"
         "- In C: `hsp_config_set(&config, \"n_slots\", \"4096\")`, or the field of the same name. `planes` sets "
         "`n_planes` and\n"
-        "  `plane_bytes`; `no_io` sets the bit `HSP_NO_IO` of `flags`; `layer_group` is an array and not a knob.\n"
+        "  `plane_bytes`; `no_io` and `prefetch` set the bits `HSP_NO_IO` and `HSP_PREFETCH` of `flags`; "
+        "`layer_group` is an array\n  and not a knob.\n"
         "- In the environment, for `hisparse run` and programs that call `hsp_config_env`: `HISPARSE_N_SLOTS=4096`. A\n"
         "  variable `HISPARSE_...` that names no knob is an error.\n"
         "- On the command line: the options of `hisparse run` in the last column. They win over the environment.\n");

@@ -33,6 +33,7 @@ typedef struct verify_sides {
 /* What is drawn for each side alone: it must not show. */
 typedef struct verify_choice {
     int32_t n_threads, huge_pages;
+    uint32_t flags;
     char host_file[512];
 } verify_choice;
 
@@ -87,7 +88,8 @@ void verify_fill(verify_pair *pair, int r, int32_t layer, int32_t n_tokens);
 void verify_warm(verify_pair *pair, int r, int32_t layer, const int32_t *tokens, int32_t n_tokens);
 int verify_step(verify_pair *pair, const int32_t *requests, const int32_t *n_new, int32_t batch); /* a status */
 void verify_append(verify_pair *pair, int32_t layer, const int32_t *n_new, int32_t rows_per_request);
-void verify_swap_in(verify_pair *pair, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k);
+/* wait: for the rows of followers, and compare them too. */
+void verify_swap_in(verify_pair *pair, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k, int wait);
 
 /* Compare what lasts: lengths, slots, recency, counters, host rows (of long requests a part chosen by `random`). */
 void verify_state(verify_pair *pair, rows_random *random);

@@ -57,6 +57,7 @@ static int open_side(verify_pair *p, int side, const verify_choice *choice) {
     snprintf(config.host_file, sizeof config.host_file, "%s", choice->host_file);
     config.n_threads = choice->n_threads;
     config.huge_pages = choice->huge_pages;
+    config.flags = choice->flags;
     int status = hsp_open(&config, &p->cache[side]);
     if (status != HSP_OK)
         return tool_fail(TOOL_FAILED, "%s: %s", name, hsp_last_error(NULL));
@@ -218,12 +219,12 @@ static int32_t readable(const verify_pair *p, const verify_request *q, int32_t a
 
 /* An id that both gave for a token: is it right that there is one, and does it address the token's bytes everywhere? */
 static void check_id(verify_pair *p, const verify_request *q, int32_t anchor, int32_t ring_first, int32_t token,
-                     int32_t id) {
+                     int32_t id, int32_t last_layer) {
     int32_t end = token >= ring_first ? q->written[anchor] : readable(p, q, anchor);
     if ((id >= 0) != (token >= 0 && token < end))
         differs(p, "swap_in: layer %d, token %d of %d has id %d on both", anchor + p->config.first_layer, token, end,
                 id);
-    for (int32_t layer = anchor; id >= 0 && layer < p->config.n_layers && !p->difference[0]; layer++) {
+    for (int32_t layer = anchor; id >= 0 && layer <= last_layer && !p->difference[0]; layer++) {
         if (!in_group(p, layer, anchor) || token >= q->written[layer])
             continue;
         for (int side = 0; side < 2; side++)
@@ -234,8 +235,16 @@ static void check_id(verify_pair *p, const verify_request *q, int32_t anchor, in
     }
 }
 
+/* Both sides: an anchor's and lone layers need no waiting, whatever the flags. */
+static void wait_rows(verify_pair *p, int32_t layer) {
+    int32_t number = p->config.first_layer + layer;
+    both(p, "wait_rows", hsp_wait_rows(p->cache[0], number, NULL), hsp_wait_rows(p->cache[1], number, NULL));
+    verify_see_rows(p, layer);
+}
+
+/* Rows of the layers of the group up to last_layer. */
 static void check_ids(verify_pair *p, int32_t anchor, const int32_t *selection, int64_t n, const int32_t *ids,
-                      const int32_t *other) {
+                      const int32_t *other, int32_t last_layer) {
     for (int64_t e = 0; e <= p->batch * n; e++) /* one more: nothing may be written past the end */
         if (ids[e] != other[e])
             differs(p, "swap_in: layer %d, entry %lld, token %d: %s gives row %d, %s row %d",
@@ -243,9 +252,9 @@ static void check_ids(verify_pair *p, int32_t anchor, const int32_t *selection, 
                     ids[e], p->name[1], other[e]);
     if (ids[p->batch * n] != 0x55555555)
         differs(p, "swap_in: both wrote past the row ids");
-    for (int32_t layer = anchor; layer < p->config.n_layers; layer++)
+    for (int32_t layer = anchor; layer <= last_layer; layer++)
         if (in_group(p, layer, anchor))
-            verify_see_rows(p, layer);
+            wait_rows(p, layer);
     for (int32_t b = 0; b < p->batch; b++) {
         const verify_request *q = p->batch_request[b] < 0 ? NULL : &p->request[p->batch_request[b]];
         int32_t ring_first = 0;
@@ -255,14 +264,14 @@ static void check_ids(verify_pair *p, int32_t anchor, const int32_t *selection, 
                 hsp_resident(p->cache[0], q->handle, anchor + p->config.first_layer, NULL, NULL, &ring_first, NULL));
         for (int64_t e = b * n; e < (b + 1) * n && !p->difference[0]; e++)
             if (q)
-                check_id(p, q, anchor, ring_first, selection[e], ids[e]);
+                check_id(p, q, anchor, ring_first, selection[e], ids[e], last_layer);
             else if (ids[e] != -1)
                 differs(p, "swap_in: padding got row %d on both", ids[e]);
         p->entries += q ? n : 0;
     }
 }
 
-void verify_swap_in(verify_pair *p, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k) {
+void verify_swap_in(verify_pair *p, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k, int wait) {
     int64_t n = (int64_t)n_queries * k;
     int32_t number = p->config.first_layer + layer;
     size_t list = p->batch < 0 ? 0 : (size_t)(p->batch * n) * sizeof *selection, room = list + sizeof *selection;
@@ -274,7 +283,7 @@ void verify_swap_in(verify_pair *p, int32_t layer, const int32_t *selection, int
     int status = both(p, "swap_in", hsp_swap_in(p->cache[0], number, pieces[0], n_queries, k, ids, NULL),
                       hsp_swap_in(p->cache[1], number, pieces[0], n_queries, k, other, NULL));
     if (verify_wait(p) == TOOL_OK && status == HSP_OK)
-        check_ids(p, layer, selection, n, ids, other);
+        check_ids(p, layer, selection, n, ids, other, wait ? p->config.n_layers - 1 : layer);
     else if (!p->failed && (ids[0] != 0x55555555 || other[0] != 0x55555555))
         differs(p, "swap_in: row ids were written though it failed");
     verify_give_back(p, pieces, 3);

@@ -71,8 +71,8 @@ static void random_config(round_state *s) {
     c->seed = (uint64_t)below(s, 1000);
 }
 
-/* Threads and the place of the host rows. The draws are the same whatever a backend can do, so that a seed means one
- * round for all of them. */
+/* Threads, the place of the host rows, and when followers are given theirs. The draws are the same whatever a backend
+ * can do, so that a seed means one round for all of them. */
 static int open_pair(round_state *s) {
     const char *folder = getenv("TMPDIR");
     verify_choice choice[2] = {{0}, {0}};
@@ -82,6 +82,7 @@ static int open_pair(round_state *s) {
         int32_t n_threads = below(s, 4);
         choice[side].n_threads = can & HSP_CAN_PARALLEL ? n_threads : 0;
         choice[side].huge_pages = one_in(s, 4);
+        choice[side].flags = one_in(s, 2) ? HSP_PREFETCH : 0;
         if (in_file)
             snprintf(choice[side].host_file, sizeof choice[side].host_file, "%s/hisparse-verify-%ld-%d",
                      folder && *folder ? folder : "/tmp", (long)getpid(), side);
@@ -188,7 +189,8 @@ static void random_swap_in(round_state *s, int32_t layer) {
         return;
     int32_t *selection = random_tokens(s, p->batch_request, p->batch, (int64_t)n_queries * k);
     if (selection)
-        verify_swap_in(p, one_in(s, 30) ? below(s, p->config.n_layers + 1) : layer, selection, n_queries, k);
+        verify_swap_in(p, one_in(s, 30) ? below(s, p->config.n_layers + 1) : layer, selection, n_queries, k,
+                       !one_in(s, 3));
     free(selection);
 }
 

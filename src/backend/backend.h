@@ -3,6 +3,7 @@
 #ifndef HSP_BACKEND_H
 #define HSP_BACKEND_H
 
+#include "core/followers.h"
 #include "core/slots.h"
 #include "status.h"
 
@@ -41,6 +42,8 @@ typedef struct hsp__backend {
                   hsp__error *error);
     int (*swap_in)(void *self, int32_t group, const int32_t *selection, int32_t n_queries, int32_t k,
                    int32_t *row_ids_out, void *stream, hsp__error *error);
+    /* layer: a follower of a cache with HSP_PREFETCH. */
+    int (*wait_rows)(void *self, int32_t layer, void *stream, hsp__error *error);
 
     void *(*device_rows)(void *self); /* base that hsp__device_offset counts from */
     int (*resident)(void *self, int32_t slot, int32_t group, int32_t *tokens_out, int32_t *order_out,

@@ -3,13 +3,17 @@
 
 #include <string.h>
 
-uint64_t hsp__plain_init(hsp__plain *plain, const hsp__open_args *args) {
+uint64_t hsp__plain_init(hsp__plain *plain, const hsp__open_args *args, hsp__arena *arena) {
     hsp__arena state = {0};
     hsp__slots counted;
+    hsp__plans plans;
     hsp__slots_init(&counted, args->layout, &state);
+    hsp__plans_init(&plans, args->layout, args->config->flags, arena);
     if (plain)
-        *plain = (hsp__plain){
-            .layout = args->layout, .config = args->config, .device_bytes = args->layout->device_bytes + state.used};
+        *plain = (hsp__plain){.layout = args->layout,
+                              .config = args->config,
+                              .device_bytes = args->layout->device_bytes + state.used,
+                              .plans = plans};
     return state.used;
 }
 
@@ -63,6 +67,7 @@ int hsp__plain_retire(void *self, int32_t slot, hsp__error *error) {
     hsp__plain *plain = self;
     (void)error;
     hsp__slots_retire(&plain->slots, plain->layout, slot);
+    hsp__plans_forget(&plain->plans, plain->layout, plain->config->flags, slot);
     return HSP_OK;
 }
 
@@ -184,6 +189,27 @@ void hsp__plain_filled(hsp__plain *plain, int32_t slot, int32_t layer, int32_t f
     counters_of(plain, slot, layer)->filled_rows += (uint64_t)n;
     if (plain->slots.ring_first[slot] < first + n)
         plain->slots.ring_first[slot] = first + n;
+}
+
+hsp__plan *hsp__plain_new_plans(hsp__plain *plain, int32_t group) {
+    hsp__plan *plan = hsp__plans_of(&plain->plans, plain->layout, plain->config->flags, group);
+    for (int32_t b = 0; b < plain->layout->max_batch; b++)
+        plan[b].n_miss = 0;
+    if (hsp__followers_are_late(plain->layout, plain->config->flags, group))
+        hsp__followers_start(&plain->plans.followers, plain->layout, group);
+    return plan;
+}
+
+void hsp__plain_wait_group(hsp__plain *plain, int32_t group,
+                           int (*wait_rows)(void *self, int32_t layer, void *stream, hsp__error *error)) {
+    const int32_t *layer = plain->layout->group_layer + plain->layout->group_first[group];
+    for (int32_t i = 1; i < plain->layout->group[group].n_layers; i++)
+        wait_rows(plain, layer[i], NULL, NULL);
+}
+
+int32_t hsp__plain_layers_at_once(const hsp__plain *plain, int32_t group) {
+    return hsp__followers_are_late(plain->layout, plain->config->flags, group) ? 1
+                                                                               : plain->layout->group[group].n_layers;
 }
 
 void hsp__plain_count_warm(hsp__plain *plain, int32_t slot, int32_t group, const hsp_counters *seen) {

@@ -14,10 +14,11 @@ typedef struct hsp__plain {
     char *device; /* rows, then the arrays of slots */
     uint64_t device_bytes;
     hsp__slots slots;
+    hsp__plans plans;
 } hsp__plain;
 
-/* Set up `plain` (not while counting) and return the bytes of device state. */
-uint64_t hsp__plain_init(hsp__plain *plain, const hsp__open_args *args);
+/* Set up `plain` (not while counting) with host-side state from `arena`, and return the bytes of device state. */
+uint64_t hsp__plain_init(hsp__plain *plain, const hsp__open_args *args, hsp__arena *arena);
 
 /* Ops of the seam; `self` points to a struct that starts with hsp__plain. */
 int hsp__plain_open(void *self, hsp__error *error);
@@ -45,6 +46,14 @@ void hsp__plain_filled(hsp__plain *plain, int32_t slot, int32_t layer, int32_t f
 
 /* A warm-up that was resolved with `seen` counts as that: no hits, no misses. */
 void hsp__plain_count_warm(hsp__plain *plain, int32_t slot, int32_t group, const hsp_counters *seen);
+
+/* The plans that a swap-in of the step is to fill, empty; followers may be given rows by them in a later step. */
+hsp__plan *hsp__plain_new_plans(hsp__plain *plain, int32_t group);
+/* Layers of a group, from its anchor on, whose rows its swap-in fetches at once. */
+int32_t hsp__plain_layers_at_once(const hsp__plain *plain, int32_t group);
+/* Give all followers of a group the rows they wait for, by the backend's wait_rows. */
+void hsp__plain_wait_group(hsp__plain *plain, int32_t group,
+                           int (*wait_rows)(void *self, int32_t layer, void *stream, hsp__error *error));
 
 static inline char *hsp__plain_host_row(const hsp__plain *plain, int32_t slot, int32_t layer, int32_t token) {
     const hsp__layout *layout = plain->layout;

@@ -61,7 +61,7 @@ static void add_group(hsp__layout *layout, const hsp_config *config, int32_t anc
     size_t page_bytes = stride * HSP_PAGE_TOKENS, period = pages_to_granule(page_bytes);
     *run_align = *run_align > period ? *run_align : period; /* powers of two: the larger is a multiple of both */
     if (layout->group) {
-        layout->group[g] = (hsp__group){anchor, size, layout->host_bytes, stride};
+        layout->group[g] = (hsp__group){anchor, size, layout->host_bytes, stride, size > 1 ? layout->n_shared : -1};
         layout->group_first[g] = g ? layout->group_first[g - 1] + layout->group[g - 1].n_layers : 0;
         int32_t index = 0;
         for (int32_t l = anchor; l < config->n_layers; l++)
@@ -71,6 +71,7 @@ static void add_group(hsp__layout *layout, const hsp_config *config, int32_t anc
                 layout->group_layer[layout->group_first[g] + index++] = l;
             }
     }
+    layout->n_shared += size > 1;
     layout->host_bytes += round_up(page_bytes * (size_t)layout->n_pages, GRANULE);
 }
 

@@ -11,11 +11,13 @@ typedef struct hsp__group {
     int32_t n_layers;     /* layers of the group */
     uint64_t host_offset; /* of the group's region in the host pool */
     size_t host_stride;   /* bytes from token to token: the rows of all layers of the group, padded */
+    int32_t shared;       /* number among the groups that have followers; -1: a lone layer */
 } hsp__group;
 
 /* Layers are local here: 0 .. n_layers - 1, the caller's number less first_layer. */
 typedef struct hsp__layout {
     int32_t first_layer, n_layers, n_groups, n_planes;
+    int32_t n_shared; /* groups that have followers */
     int32_t max_requests, max_batch, max_context, n_slots, ring_rows, max_k, max_queries;
     size_t plane_bytes[HSP_MAX_PLANES];
 

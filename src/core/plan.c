@@ -3,11 +3,42 @@
 
 #include <string.h>
 
-void hsp__plan_init(hsp__plan *plan, const hsp__layout *layout, hsp__arena *arena) {
-    plan->token = hsp__carve(arena, (size_t)layout->n_slots, sizeof(int32_t));
-    plan->slot = hsp__carve(arena, (size_t)layout->n_slots, sizeof(uint16_t));
-    plan->selected = hsp__carve(arena, (size_t)layout->n_slots, 1);
-    plan->scratch = hsp__carve(arena, (size_t)layout->n_slots, sizeof(uint16_t));
+static size_t n_plans(const hsp__layout *layout, uint32_t flags) {
+    size_t sets = flags & HSP_PREFETCH ? 1 + (size_t)layout->n_shared : 1;
+    return sets * (size_t)layout->max_batch;
+}
+
+/* The first plan of an entry also serves a warm-up, of as many rows as there are slots; the others only swap-ins. All
+ * plans of an entry use the same scratch. */
+void hsp__plans_init(hsp__plans *plans, const hsp__layout *layout, uint32_t flags, hsp__arena *arena) {
+    size_t batch = (size_t)layout->max_batch, n = n_plans(layout, flags), n_slots = (size_t)layout->n_slots;
+    plans->plan = hsp__carve(arena, n, sizeof(hsp__plan));
+    for (size_t i = 0; i < n; i++) {
+        size_t most = i < batch ? n_slots : (size_t)layout->max_k * (size_t)layout->max_queries;
+        hsp__plan plan = {.token = hsp__carve(arena, most, sizeof(int32_t)),
+                          .slot = hsp__carve(arena, most, sizeof(uint16_t))};
+        if (i < batch) {
+            plan.selected = hsp__carve(arena, n_slots, 1);
+            plan.scratch = hsp__carve(arena, n_slots, sizeof(uint16_t));
+        } else if (plans->plan) {
+            plan.selected = plans->plan[i % batch].selected;
+            plan.scratch = plans->plan[i % batch].scratch;
+        }
+        if (plans->plan)
+            plans->plan[i] = plan;
+    }
+    hsp__followers_init(&plans->followers, layout, arena);
+}
+
+hsp__plan *hsp__plans_of(const hsp__plans *plans, const hsp__layout *layout, uint32_t flags, int32_t group) {
+    int32_t set = flags & HSP_PREFETCH ? 1 + layout->group[group].shared : 0;
+    return plans->plan + (size_t)set * (size_t)layout->max_batch;
+}
+
+void hsp__plans_forget(const hsp__plans *plans, const hsp__layout *layout, uint32_t flags, int32_t slot) {
+    for (size_t i = 0; i < n_plans(layout, flags); i++)
+        if (plans->plan[i].request == slot)
+            plans->plan[i].n_miss = 0;
 }
 
 /* What one resolve looks at again and again. */
@@ -114,6 +145,7 @@ void hsp__plan_resolve(hsp__plan *plan, const hsp__slots *slots, const hsp__layo
     view v = make_view(slots, layout, slot, group);
     hsp__recency recency = hsp__slots_recency(slots, layout, config, slot, group);
     hsp_counters seen = {0};
+    plan->request = slot;
     plan->n_miss = 0;
     memset(plan->selected, 0, (size_t)v.n_slots);
     if (find == HSP__FIND_BY_MAP)

@@ -176,13 +176,21 @@ void chain_call(chain *c, int i) {
     expect(c, i, c->t.batch);
 }
 
+void chain_wait(chain *c) {
+    const hsp_config *config = &c->t.config;
+    for (int l = config->n_layers - 1; l >= 0; l--) /* in no order that the cache could have in mind */
+        TOY_SAME("wait_rows", hsp_wait_rows(c->t.cache, l + config->first_layer, c->q.stream), HSP_OK);
+}
+
 void chain_queue_captured(void *chain_pointer) {
     chain *c = chain_pointer;
     for (int i = c->first; i < c->first + c->n_captured; i++)
         make_call(c, i);
+    chain_wait(c);
 }
 
 void chain_capture(chain *c, int first, int n) {
+    chain_wait(c);
     c->first = first;
     c->n_captured = n;
     c->captured_entries = c->t.batch;
@@ -226,6 +234,7 @@ static void compare_request(chain *c, const hsp_rows_view *view, int layer, int 
 }
 
 void chain_compare(chain *c) {
+    chain_wait(c);
     queue_copy(&c->q, c->got, c->ids, c->n_ids * sizeof(int32_t));
     queue_wait(&c->q);
     for (size_t e = 0; e < c->n_ids; e++)

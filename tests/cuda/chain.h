@@ -42,8 +42,9 @@ void chain_choose(chain *c, int i);
 void chain_send(chain *c); /* the selections to the device, poison to the ids */
 
 void chain_call(chain *c, int i);
+void chain_wait(chain *c); /* for the followers of all groups: nothing to do without HSP_PREFETCH */
 void chain_capture(chain *c, int first, int n); /* with the batch of the step */
-void chain_queue_captured(void *chain_pointer); /* what chain_capture captures */
+void chain_queue_captured(void *chain_pointer); /* what chain_capture captures: the calls, and a wait behind them */
 void chain_replay(chain *c);
 
 /* Wait; ids of all calls, bytes of every row that is resident. */

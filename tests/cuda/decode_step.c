@@ -53,12 +53,18 @@ static void append(decode *d, int l, const queue *on) {
 }
 
 static void swap_in(decode *d, int l) {
-    int g = d->t.group_of[l], layer = l + d->t.config.first_layer;
-    size_t at = (size_t)(g * d->entries * d->n);
-    if (d->t.anchor[g] == l)
-        TOY_SAME("swap_in",
-                 hsp_swap_in(d->t.cache, layer, d->selection + at, d->n_queries, d->k, d->ids + at, d->on->stream),
-                 HSP_OK);
+    int layer = l + d->t.config.first_layer;
+    size_t at = (size_t)(d->t.group_of[l] * d->entries * d->n);
+    TOY_SAME("swap_in",
+             hsp_swap_in(d->t.cache, layer, d->selection + at, d->n_queries, d->k, d->ids + at, d->on->stream), HSP_OK);
+}
+
+/* An anchor's swap-in; what a follower has to wait for. */
+static void have_rows(decode *d, int l) {
+    if (d->t.anchor[d->t.group_of[l]] == l)
+        swap_in(d, l);
+    else
+        TOY_SAME("wait_rows", hsp_wait_rows(d->t.cache, l + d->t.config.first_layer, d->on->stream), HSP_OK);
 }
 
 /* The calls of a step after its begin. */
@@ -72,10 +78,10 @@ static void make_calls(void *argument) {
         if (d->order == FORKED)
             queue_follow(d->on, &d->side);
         if (d->order != APPENDS_FIRST)
-            swap_in(d, l);
+            have_rows(d, l);
     }
     for (int l = 0; l < n_layers && d->order == APPENDS_FIRST; l++)
-        swap_in(d, l);
+        have_rows(d, l);
 }
 
 static void admit(decode *d, int r) {

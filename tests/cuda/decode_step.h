@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One decode step as an engine makes it: step_begin, then for every layer append and, for an anchor, swap_in, on fixed
- * buffers of device memory, as calls or as the replay of a graph captured once for the largest batch. Steps are queued
- * without waiting, each with a log: copies, made in the order of the stream, of the ids and of every layer's rows, next
- * to what they must be by the toy at that moment. */
+/* One decode step as an engine makes it: step_begin, then for every layer append and swap_in, or for a follower
+ * wait_rows, on fixed buffers of device memory, as calls or as the replay of a graph captured once for the largest
+ * batch. Steps are queued without waiting, each with a log: copies, made in the order of the stream, of the ids and of
+ * every layer's rows, next to what they must be by the toy at that moment. */
 #ifndef HSP_DECODE_STEP_H
 #define HSP_DECODE_STEP_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A GPU that failed takes its process with it: what follows runs in processes of its own, this program with an
- * argument. usage: test_device_fault [fault-selection | fault-ids | fault-rows | pool-small-pages | pool-huge-pages] */
+ * argument. usage: test_device_fault [fault-selection | fault-ids | fault-rows | fault-followers | pool-small-pages |
+ * pool-huge-pages] */
 #include "check.h"
 
 #include <spawn.h>
@@ -80,13 +81,19 @@ static int fault(const char *what) {
     int32_t request, length = 0, *memory = toy_cuda_device->alloc(65536), *bad = (int32_t *)(uintptr_t)16;
     hsp_row_source rows = {{memory}, {0}}, bad_rows = {{bad}, {0}};
     hsp_stats_view stats = {.struct_size = sizeof stats};
+    static const int32_t together[2] = {0, 0};
+    int followers = strcmp(what, "fault-followers") == 0;
+    if (followers) {
+        c.layer_group = together;
+        c.flags = HSP_PREFETCH;
+    }
     CHECK(hsp_open(&c, &cache) == HSP_OK);
     CHECK(hsp_admit(cache, 256, &request) == HSP_OK);
     for (int layer = 0; layer < 2; layer++)
         CHECK(hsp_fill(cache, request, layer, 0, 100, &rows, NULL) == HSP_OK);
     CHECK(hsp_step_begin(cache, &request, NULL, 1, NULL) == HSP_OK);
     CHECK(hsp_append(cache, 0, strcmp(what, "fault-rows") == 0 ? &bad_rows : &rows, 1, NULL) == HSP_OK);
-    int status = hsp_swap_in(cache, 0, strcmp(what, "fault-selection") == 0 ? bad : memory, 1, 16,
+    int status = hsp_swap_in(cache, 0, followers || strcmp(what, "fault-selection") == 0 ? bad : memory, 1, 16,
                              strcmp(what, "fault-ids") == 0 ? bad : memory + 1024, NULL);
     if (status == HSP_OK) /* a launch may learn of the append's fault; a call that waits must */
         status = hsp_stats(cache, &stats);
@@ -95,6 +102,8 @@ static int fault(const char *what) {
     CHECK(!strstr(hsp_last_error(cache), "earlier"));
     for (int again = 0; again < 2; again++)
         expect_every_call_lost(cache, request, memory);
+    if (followers)
+        expect_lost(cache, hsp_wait_rows(cache, 1, NULL), "wait_rows");
     CHECK(hsp_length(cache, request, &length) == HSP_OK && length >= 50); /* the host's own book is still there */
     double start = now();
     hsp_close(cache);
@@ -193,6 +202,10 @@ static void bad_ids(void **state) {
     run_child(*state, "fault-ids");
 }
 
+static void bad_selection_with_followers(void **state) {
+    run_child(*state, "fault-followers");
+}
+
 static void bad_rows(void **state) {
     run_child(*state, "fault-rows");
 }
@@ -209,10 +222,8 @@ static void large_pool_comes_back(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        ON("cuda", bad_selection),
-        ON("cuda", bad_ids),
-        ON("cuda", bad_rows),
-        ON("cuda", large_pool_comes_back),
+        ON("cuda", bad_selection), ON("cuda", bad_selection_with_followers), ON("cuda", bad_ids),
+        ON("cuda", bad_rows),      ON("cuda", large_pool_comes_back),
     };
     if (argc > 1)
         return child(argv[1]);

@@ -119,6 +119,46 @@ static void forked_appends(void **state) {
     replay_and_compare(&c, 2, 31, FORKED);
 }
 
+/* Followers' rows come beside what follows the anchor's swap-in. The graph is captured with whole batches and the log
+ * holds every layer's rows as they are behind the step, so a row of an earlier step, of padding or of another layer, or
+ * one that nobody waited for, shows. */
+static void followers_later(void **state) {
+    static const enum decode_order orders[] = {LAYER_BY_LAYER, APPENDS_FIRST, FORKED};
+    for (int i = 0; i < 3; i++) {
+        hsp_config c = grouped_config(*state);
+        c.flags = HSP_PREFETCH;
+        if (i == 0) { /* planes side by side, in pieces of 16 bytes */
+            c.plane_bytes[1] = 16;
+            c.block_rows = 1;
+        }
+        replay_and_compare(&c, 2, 31, orders[i]);
+    }
+}
+
+/* Many requests, few and many misses each: the ways in which a large batch fetches. */
+static void followers_of_large_batches(void **state) {
+    static const int32_t together[2] = {1, 1};
+    for (int k = 16; k <= 90; k += 74) {
+        hsp_config c = large_config(*state, k);
+        c.layer_group = together;
+        c.flags = HSP_PREFETCH;
+        replay_and_compare(&c, 1, k, LAYER_BY_LAYER);
+    }
+}
+
+/* The kernel of any policy, and LRU in the one for the largest shapes. */
+static void followers_of_every_policy(void **state) {
+    static const int32_t map[3] = {5, 9, 5};
+    for (int i = 0; i < 3; i++) {
+        hsp_config c = small_config(*state);
+        c.layer_group = map;
+        c.flags = HSP_PREFETCH;
+        c.policy = i == 0 ? HSP_FIFO : i == 1 ? HSP_CLOCK : HSP_LRU;
+        c.n_slots = i == 2 ? 9000 : 33;
+        replay_and_compare(&c, 1, 31, LAYER_BY_LAYER);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         ON_EVERY_BACKEND(plain_rows),
@@ -128,6 +168,9 @@ int main(int argc, char **argv) {
         ON_EVERY_BACKEND(swap_ins_back_to_back),
         ON_EVERY_BACKEND(every_policy_in_a_graph),
         ON_EVERY_BACKEND(forked_appends),
+        ON_EVERY_BACKEND(followers_later),
+        ON_EVERY_BACKEND(followers_of_large_batches),
+        ON_EVERY_BACKEND(followers_of_every_policy),
     };
     n_replays = argc > 1 ? atoi(argv[1]) : 0;
     return cmocka_run_group_tests(tests, NULL, NULL);

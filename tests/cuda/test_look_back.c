@@ -32,6 +32,10 @@ static void step(chain *c, int as_calls, int with_check) {
         toy_check(&c->t);
 }
 
+static int on_a_gpu(const hsp_config *c) {
+    return strcmp(c->backend, "cuda") == 0;
+}
+
 /* Each order captured once and replayed n times with calls of the same order in between; then n other orders, as calls.
  */
 static void run_orders(const hsp_config *config, int k, const char *const *orders, int n) {
@@ -60,10 +64,6 @@ static void run_orders(const hsp_config *config, int k, const char *const *order
     chain_close(&c);
 }
 
-static int on_a_gpu(const hsp_config *c) {
-    return strcmp(c->backend, "cuda") == 0;
-}
-
 static void two_groups_in_any_order(void **state) {
     hsp_config c = small_config(*state);
     static const int32_t map[3] = {0, 1, 0};
@@ -71,6 +71,18 @@ static void two_groups_in_any_order(void **state) {
     c.n_slots = 40;
     c.host_tokens = 3 * 448;
     run_orders(&c, 31, orders_of_two, 200);
+}
+
+/* Followers that nobody has waited for when the next swap-in of their group comes. */
+static void followers_in_any_order(void **state) {
+    hsp_config c = small_config(*state);
+    static const int32_t map[5] = {0, 1, 0, 1, 1};
+    c.n_layers = 5;
+    c.layer_group = map;
+    c.flags = HSP_PREFETCH;
+    c.n_slots = 40;
+    c.host_tokens = 3 * 448;
+    run_orders(&c, 31, orders_of_two, on_a_gpu(&c) ? 200 : 40);
 }
 
 /* Plain rows, and clusters of as many blocks as there are. */
@@ -215,11 +227,45 @@ static void refused_while_captured(void **state) {
     chain_close(&c);
 }
 
+/* A capture can neither wait for followers of a call before it nor leave its own to calls behind it. */
+static void captured_too_early(void *chain_pointer) {
+    chain *c = chain_pointer;
+    int anchor = c->t.config.first_layer, k = c->k[0];
+    hsp_cache *cache = c->t.cache;
+    expect_refused(c, hsp_swap_in(cache, anchor, c->selection, 1, k, c->ids, c->q.stream), "swap_in");
+    expect_refused(c, hsp_wait_rows(cache, anchor + 1, c->q.stream), "wait_rows");
+    assert_int_equal(hsp_wait_rows(cache, anchor, c->q.stream), HSP_OK);
+}
+
+static void followers_across_a_capture(void **state) {
+    static const int32_t map[3] = {3, 3, 4};
+    hsp_config config = small_config(*state);
+    chain c;
+    config.layer_group = map;
+    config.flags = HSP_PREFETCH;
+    chain_open(&c, &config, 2, 31);
+    chain_admit_all(&c, 400, 250);
+    for (int round = 0; round < 20; round++) {
+        chain_begin_any(&c);
+        chain_choose(&c, 0);
+        chain_choose(&c, 1);
+        chain_send(&c);
+        chain_call(&c, 0);
+        queue_capture(&c.q, captured_too_early, &c);
+        chain_capture(&c, 1, 1);
+        chain_replay(&c);
+        chain_compare(&c);
+        toy_check(&c.t);
+    }
+    chain_close(&c);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         ON_EVERY_BACKEND(two_groups_in_any_order),    ON_EVERY_BACKEND(three_groups_in_any_order),
         ON_EVERY_BACKEND(large_batches_in_any_order), ON_EVERY_BACKEND(calls_around_a_capture),
-        ON("cuda", refused_while_captured),
+        ON_EVERY_BACKEND(followers_in_any_order),     ON("cuda", refused_while_captured),
+        ON("cuda", followers_across_a_capture),
     };
     n_replays = argc > 1 ? atoi(argv[1]) : 0;
     return cmocka_run_group_tests(tests, NULL, NULL);

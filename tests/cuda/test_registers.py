@@ -13,7 +13,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 REGISTERS = 65536  # of a multiprocessor
-THREADS = {"swap_in": 1024, "swap_in_big": 1024, "top": 512}  # of the largest block, as the sources say; the others launch 256 or fewer
+THREADS = {"swap_in": 1024, "swap_in_big": 1024, "follow": 1024, "top": 512}  # of the largest block, as the sources say; the others launch 256 or fewer
 KERNEL = re.compile(r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers", re.S)
 
 

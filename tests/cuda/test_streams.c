@@ -48,6 +48,26 @@ static void changes_in_flight(void **state) {
     decode_close(&d);
 }
 
+/* And with followers whose rows come on a stream of the cache. */
+static void followers_in_flight(void **state) {
+    hsp_config c = config_of(*state);
+    c.flags = HSP_PREFETCH;
+    for (int as_calls = 0; as_calls < 2; as_calls++) {
+        decode d;
+        decode_open(&d, &c, 2, 15, DEPTH, LAYER_BY_LAYER);
+        d.as_calls = as_calls;
+        for (int round = 0; round < 5; round++) {
+            for (int s = 0; s < DEPTH; s++) {
+                decode_queue(&d);
+                decode_change(&d);
+            }
+            decode_collect(&d);
+            toy_check(&d.t);
+        }
+        decode_close(&d);
+    }
+}
+
 /* Steps by turns on two streams that an event orders, as calls and not as a graph. Requests come and go on the stream
  * of the step before. */
 static void two_streams(void **state) {
@@ -184,11 +204,9 @@ static void first_stream(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ON_EVERY_BACKEND(prepared_while_running),
-        ON_EVERY_BACKEND(changes_in_flight),
-        ON_EVERY_BACKEND(two_streams),
-        ON_EVERY_BACKEND(stats_while_running),
-        ON_EVERY_BACKEND(close_with_work_in_flight),
+        ON_EVERY_BACKEND(prepared_while_running), ON_EVERY_BACKEND(changes_in_flight),
+        ON_EVERY_BACKEND(followers_in_flight),    ON_EVERY_BACKEND(two_streams),
+        ON_EVERY_BACKEND(stats_while_running),    ON_EVERY_BACKEND(close_with_work_in_flight),
         ON_EVERY_BACKEND(first_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,7 @@ static void every_knob_says_what_it_is(void **state) {
         if (knob.default_value[0]) /* what is printed as the default can be given as a value */
             assert_int_equal(hsp_config_set(&c, knob.key, knob.default_value), HSP_OK);
     }
-    assert_int_equal(n, 24);
+    assert_int_equal(n, 25);
     assert_int_equal(hsp_config_knob(-1, &knob), HSP_ELIMIT);
 }
 
@@ -92,10 +92,11 @@ static void environment_sets_knobs(void **state) {
     setenv("HISPARSE_N_SLOTS", "2048", 1);
     setenv("HISPARSE_POLICY", "clock", 1);
     setenv("HISPARSE_NO_IO", "on", 1);
+    setenv("HISPARSE_PREFETCH", "on", 1);
     assert_int_equal(hsp_config_env(&c), HSP_OK);
     assert_int_equal(c.n_slots, 2048);
     assert_int_equal(c.policy, HSP_CLOCK);
-    assert_int_equal(c.flags, HSP_NO_IO);
+    assert_int_equal(c.flags, HSP_NO_IO | HSP_PREFETCH);
     before = c;
     setenv("HISPARSE_RING_ROW", "3", 1);
     setenv("HISPARSE_N_SLOTS", "1024", 1);
@@ -107,6 +108,7 @@ static void environment_sets_knobs(void **state) {
     unsetenv("HISPARSE_N_SLOTS");
     unsetenv("HISPARSE_POLICY");
     unsetenv("HISPARSE_NO_IO");
+    unsetenv("HISPARSE_PREFETCH");
 }
 
 static void every_status_has_a_name(void **state) {

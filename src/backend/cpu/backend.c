@@ -17,15 +17,11 @@ static void describe(char *detail, size_t bytes) {
 static void *carve(const hsp__open_args *args, hsp__arena *arena, uint64_t *device_state_out) {
     hsp__cpu *self = hsp__carve(arena, 1, sizeof *self);
     size_t batch = (size_t)args->layout->max_batch;
-    *device_state_out = hsp__plain_init(self ? &self->plain : NULL, args);
-    hsp__plan *plans = hsp__carve(arena, batch, sizeof *plans), counted;
+    *device_state_out = hsp__plain_init(self ? &self->plain : NULL, args, arena);
     int64_t *miss_first = hsp__carve(arena, batch + 1, sizeof *miss_first);
-    for (size_t b = 0; b < batch; b++)
-        hsp__plan_init(self ? &plans[b] : &counted, args->layout, arena);
     if (self) {
         self->copy = hsp__copy_choose(NULL);
         self->n_threads = args->config->n_threads ? args->config->n_threads : omp_get_max_threads();
-        self->plan = plans;
         self->miss_first = miss_first;
     }
     return self;
@@ -47,6 +43,7 @@ const hsp__backend hsp__backend_cpu = {.name = "cpu",
                                        .step_begin = hsp__plain_step_begin,
                                        .append = hsp__cpu_append,
                                        .swap_in = hsp__cpu_swap_in,
+                                       .wait_rows = hsp__cpu_wait_rows,
                                        .device_rows = hsp__plain_device_rows,
                                        .resident = hsp__plain_resident,
                                        .counters = hsp__plain_counters,

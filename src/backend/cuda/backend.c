@@ -19,6 +19,12 @@ static int is_alive(hsp__cuda *cuda, const char *what, hsp__error *error) {
     return hsp__cuda_check(cuda, cudaSuccess, what, error);
 }
 
+/* The same, with what is to be queued on the stream behind all followers that are on their way. */
+static int is_alive_after_followers(hsp__cuda *cuda, void *stream, const char *what, hsp__error *error) {
+    int status = is_alive(cuda, what, error);
+    return status == HSP_OK ? hsp__cuda_followers_wait(cuda, -1, stream, what, error) : status;
+}
+
 /* Calls without a stream follow that of the latest call. A capture there would take their work into the graph. */
 static int can_follow(hsp__cuda *cuda, const char *what, hsp__error *error) {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -88,6 +94,12 @@ void hsp__cuda_carve_device(hsp__cuda *cuda, hsp__arena *arena) {
     cuda->turns = hsp__carve(arena, 1, sizeof *cuda->turns);
     cuda->scratch_words = needs_big_kernel(cuda) ? hsp__cuda_swap_in_big_words(cuda->layout->n_slots) : 0;
     cuda->scratch = hsp__carve(arena, batch, cuda->scratch_words * sizeof(uint32_t));
+    if (cuda->config->flags & HSP_PREFETCH) {
+        size_t plans = (size_t)cuda->layout->n_shared * batch;
+        size_t most = (size_t)cuda->layout->max_k * (size_t)cuda->layout->max_queries;
+        cuda->n_fetched = hsp__carve(arena, plans, sizeof *cuda->n_fetched);
+        cuda->fetched = hsp__carve(arena, plans, most * sizeof *cuda->fetched);
+    }
 }
 
 static void *carve(const hsp__open_args *args, hsp__arena *arena, uint64_t *device_state_out) {
@@ -105,6 +117,8 @@ static void *carve(const hsp__open_args *args, hsp__arena *arena, uint64_t *devi
     counted.counters = hsp__carve(arena, requests * groups + groups, sizeof(hsp_counters));
     counted.page = hsp__carve(arena, requests * (size_t)layout->max_pages, sizeof(int32_t));
     counted.order = hsp__carve(arena, (size_t)layout->n_slots, sizeof(uint16_t));
+    counted.arrived = hsp__carve(arena, (size_t)layout->n_layers, sizeof *counted.arrived);
+    hsp__followers_init(&counted.followers, layout, arena);
     if (self)
         *self = counted;
     return self;
@@ -137,6 +151,9 @@ static int retire(void *self, int32_t slot, hsp__error *error) {
     hsp__cuda *cuda = self;
     if (can_follow(cuda, "retire", error) != HSP_OK)
         return error->status;
+    int status = hsp__cuda_followers_wait(cuda, -1, cuda->stream, "retire", error);
+    if (status != HSP_OK)
+        return status;
     hsp__cuda_admit p = hsp__cuda_admit_params(cuda, slot);
     cuda->ahead_group = -1;
     return hsp__cuda_check(cuda, settle(cuda, hsp__cuda_retire_launch(&p, cuda->stream)), "retire", error);
@@ -144,7 +161,7 @@ static int retire(void *self, int32_t slot, hsp__error *error) {
 
 static int truncate(void *self, int32_t slot, int32_t n_tokens, void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
-    if (is_alive(cuda, "truncate", error) != HSP_OK)
+    if (is_alive_after_followers(cuda, stream, "truncate", error) != HSP_OK)
         return error->status;
     hsp__cuda_admit p = hsp__cuda_admit_params(cuda, slot);
     remember(cuda, stream);
@@ -158,7 +175,7 @@ static int truncate(void *self, int32_t slot, int32_t n_tokens, void *stream, hs
 static int fill(void *self, int32_t slot, int32_t layer, int32_t first, int32_t n_tokens, const hsp_row_source *rows,
                 void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
-    if (is_alive(cuda, "fill", error) != HSP_OK)
+    if (is_alive_after_followers(cuda, stream, "fill", error) != HSP_OK)
         return error->status;
     hsp__cuda_write p = hsp__cuda_write_params(cuda, layer, rows);
     remember(cuda, stream);
@@ -176,7 +193,7 @@ static int step_begin(void *self, const int32_t *slots, const int32_t *first, co
                       void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
     const hsp__layout *layout = cuda->layout;
-    if (is_alive(cuda, "step_begin", error) != HSP_OK)
+    if (is_alive_after_followers(cuda, stream, "step_begin", error) != HSP_OK)
         return error->status;
     hsp__slots at = hsp__cuda_step_view(cuda);
     remember(cuda, stream);
@@ -245,9 +262,9 @@ static int swap(hsp__cuda *cuda, hsp__cuda_swap_in *p, int32_t batch, int overla
 static int warm(void *self, int32_t slot, int32_t group, const int32_t *tokens, int32_t n, void *stream,
                 hsp__error *error) {
     hsp__cuda *cuda = self;
-    if (is_alive(cuda, "warm", error) != HSP_OK)
+    if (is_alive_after_followers(cuda, stream, "warm", error) != HSP_OK)
         return error->status;
-    hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, tokens, n, NULL);
+    hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, 0, tokens, n, NULL);
     p.warm_slot = slot;
     return n == 0 ? HSP_OK : swap(cuda, &p, 1, 0, stream, "warm", error);
 }
@@ -255,9 +272,15 @@ static int warm(void *self, int32_t slot, int32_t group, const int32_t *tokens, 
 static int swap_in(void *self, int32_t group, const int32_t *selection, int32_t n_queries, int32_t k,
                    int32_t *row_ids_out, void *stream, hsp__error *error) {
     hsp__cuda *cuda = self;
-    if (is_alive(cuda, "swap_in", error) != HSP_OK)
-        return error->status;
-    hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, selection, n_queries * k, row_ids_out);
+    int late = hsp__followers_are_late(cuda->layout, cuda->config->flags, group), n_coming = cuda->followers.n;
+    int status = is_alive(cuda, "swap_in", error);
+    if (status == HSP_OK && late)
+        status = hsp__cuda_followers_ready(cuda, group, stream, "swap_in", error);
+    if (status != HSP_OK)
+        return status;
+    if (cuda->followers.n != n_coming) /* what is ahead now is a wait */
+        cuda->ahead_group = -1;
+    hsp__cuda_swap_in p = hsp__cuda_swap_in_params(cuda, group, late, selection, n_queries * k, row_ids_out);
     /* Right behind another swap-in this one may start beside it, and may look at what only swap-ins of its own group
      * change. Behind anything else that would only be slower: it costs 0.2 us where there is nothing to overlap with.
      * Only within one capture, for elsewhere a replay that this library does not see may come in between. */
@@ -265,19 +288,32 @@ static int swap_in(void *self, int32_t group, const int32_t *selection, int32_t 
     int overlaps =
         capture != 0 && capture == cuda->ahead_capture && cuda->ahead_group >= 0 && cuda->ahead_stream == stream;
     p.early = overlaps && cuda->ahead_group != group;
-    int status = swap(cuda, &p, cuda->batch, overlaps, stream, "swap_in", error);
-    cuda->ahead_group = group;
+    status = swap(cuda, &p, cuda->batch, overlaps, stream, "swap_in", error);
+    if (status == HSP_OK && late)
+        status = hsp__cuda_check(cuda, hsp__cuda_followers_fetch(cuda, group, stream), "swap_in", error);
+    cuda->ahead_group = late ? -1 : group; /* behind a fork nothing starts early */
     cuda->ahead_stream = stream;
     cuda->ahead_capture = capture;
+    return status;
+}
+
+static int wait_rows(void *self, int32_t layer, void *stream, hsp__error *error) {
+    hsp__cuda *cuda = self;
+    int status = is_alive(cuda, "wait_rows", error), n_coming = cuda->followers.n;
+    if (status == HSP_OK)
+        status = hsp__cuda_followers_wait(cuda, layer, stream, "wait_rows", error);
+    if (cuda->followers.n != n_coming)
+        remember(cuda, stream);
     return status;
 }
 
 /* --------------------------------------------------------------------------------------------------- inspection -- */
 
 static int finish(hsp__cuda *cuda, const char *what, hsp__error *error) {
-    if (can_follow(cuda, what, error) != HSP_OK)
-        return error->status;
-    return hsp__cuda_check(cuda, cudaStreamSynchronize(cuda->stream), what, error);
+    int status = can_follow(cuda, what, error);
+    if (status == HSP_OK)
+        status = hsp__cuda_followers_wait(cuda, -1, cuda->stream, what, error);
+    return status == HSP_OK ? hsp__cuda_check(cuda, cudaStreamSynchronize(cuda->stream), what, error) : status;
 }
 
 static int read_rows(void *self, int32_t slot, int32_t layer, int32_t first, int32_t n_tokens,
@@ -395,6 +431,7 @@ const hsp__backend hsp__backend_cuda = {.name = "cuda",
                                         .step_begin = step_begin,
                                         .append = append,
                                         .swap_in = swap_in,
+                                        .wait_rows = wait_rows,
                                         .device_rows = device_rows,
                                         .resident = resident,
                                         .counters = counters,

@@ -13,7 +13,8 @@ static uint32_t piece_of(const hsp__layout *layout) {
     return all % 16 == 0 ? 16 : all % 8 == 0 ? 8 : 4;
 }
 
-static hsp__cuda_rows rows_of(const hsp__cuda *cuda, int32_t group) {
+/* n_at_once: layers, from the anchor on, whose rows are fetched together. */
+static hsp__cuda_rows rows_of(const hsp__cuda *cuda, int32_t group, int32_t n_at_once) {
     const hsp__layout *layout = cuda->layout;
     const hsp__group *g = &layout->group[group];
     hsp__cuda_rows rows = {.host = cuda->pool.device + g->host_offset,
@@ -35,7 +36,7 @@ static hsp__cuda_rows rows_of(const hsp__cuda *cuda, int32_t group) {
     }
     uint32_t layer_pieces = (uint32_t)layout->row_bytes / rows.piece_bytes;
     rows.layer_pieces = divisor(layer_pieces);
-    rows.row_pieces = divisor(layer_pieces * (uint32_t)g->n_layers);
+    rows.row_pieces = divisor(layer_pieces * (uint32_t)n_at_once);
     rows.host_layer_pieces = (uint32_t)layout->host_row_stride / rows.piece_bytes;
     return rows;
 }
@@ -62,14 +63,26 @@ static hsp__cuda_group_state group_state(const hsp__cuda *cuda, int32_t group) {
 
 /* 16-byte pieces, one layer, planes side by side, and every product of the fetch below 2^31. */
 static int is_plain(const hsp__layout *layout, const hsp__cuda_rows *rows) {
-    return rows->piece_bytes == 16 && rows->n_layers == 1 && layout->block_rows == 1 && rows->row_pieces.by <= 4096;
+    return rows->piece_bytes == 16 && rows->row_pieces.by == rows->layer_pieces.by && layout->block_rows == 1 &&
+           rows->row_pieces.by <= 4096;
 }
 
-hsp__cuda_swap_in hsp__cuda_swap_in_params(const hsp__cuda *cuda, int32_t group, const int32_t *selection, int32_t n,
-                                           int32_t *ids) {
+/* The first entry of a group's plan; each entry has room for all rows that a selection can miss. */
+static size_t plan_of(const hsp__layout *layout, int32_t group) {
+    return (size_t)layout->group[group].shared * (size_t)layout->max_batch;
+}
+
+static uint32_t most_fetched(const hsp__layout *layout) {
+    return (uint32_t)(layout->max_k * layout->max_queries);
+}
+
+hsp__cuda_swap_in hsp__cuda_swap_in_params(const hsp__cuda *cuda, int32_t group, int late, const int32_t *selection,
+                                           int32_t n, int32_t *ids) {
     const hsp__layout *layout = cuda->layout;
+    int32_t n_layers = layout->group[group].n_layers;
     hsp__cuda_swap_in p = {.state = group_state(cuda, group),
-                           .rows = rows_of(cuda, group),
+                           .rows = rows_of(cuda, group, late ? 1 : n_layers),
+                           .miss_bytes = (uint32_t)layout->row_bytes * (uint32_t)n_layers,
                            .selection = selection,
                            .ids = ids,
                            .turns = cuda->turns,
@@ -87,6 +100,27 @@ hsp__cuda_swap_in hsp__cuda_swap_in_params(const hsp__cuda *cuda, int32_t group,
                            .policy = cuda->config->policy,
                            .no_io = (cuda->config->flags & HSP_NO_IO) != 0};
     p.plain = is_plain(layout, &p.rows);
+    if (late) {
+        p.n_fetched = cuda->n_fetched + plan_of(layout, group);
+        p.fetched = cuda->fetched + plan_of(layout, group) * most_fetched(layout);
+        p.most_fetched = most_fetched(layout);
+    }
+    return p;
+}
+
+hsp__cuda_follow hsp__cuda_follow_params(const hsp__cuda *cuda, int32_t layer) {
+    const hsp__layout *layout = cuda->layout;
+    int32_t group = layout->group_of[layer];
+    hsp__cuda_follow p = {.rows = rows_of(cuda, group, 1),
+                          .n_fetched = cuda->n_fetched + plan_of(layout, group),
+                          .fetched = cuda->fetched + plan_of(layout, group) * most_fetched(layout),
+                          .most_fetched = most_fetched(layout),
+                          .layer = layer,
+                          .batch = cuda->batch,
+                          .no_io = (cuda->config->flags & HSP_NO_IO) != 0};
+    p.plain = is_plain(layout, &p.rows);
+    p.rows.host += (size_t)layout->index_in_group[layer] * layout->host_row_stride;
+    p.rows.device_anchor = cuda->device + (uint64_t)layer * layout->layer_bytes;
     return p;
 }
 

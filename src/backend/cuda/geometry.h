@@ -5,8 +5,11 @@
 
 #include "backend/cuda/cuda_backend.h"
 
-hsp__cuda_swap_in hsp__cuda_swap_in_params(const hsp__cuda *cuda, int32_t group, const int32_t *selection, int32_t n,
-                                           int32_t *ids);
+/* late: the group's followers come later, and a plan is left for them. */
+hsp__cuda_swap_in hsp__cuda_swap_in_params(const hsp__cuda *cuda, int32_t group, int late, const int32_t *selection,
+                                           int32_t n, int32_t *ids);
+/* By the plan that the latest swap-in of its group left, with the batch of the step. */
+hsp__cuda_follow hsp__cuda_follow_params(const hsp__cuda *cuda, int32_t layer);
 hsp__cuda_write hsp__cuda_write_params(const hsp__cuda *cuda, int32_t layer, const hsp_row_source *rows);
 hsp__cuda_admit hsp__cuda_admit_params(const hsp__cuda *cuda, int32_t slot);
 

@@ -28,13 +28,17 @@ cudaError_t hsp__cuda_prepare(const void *kernel, int shared_bytes);
 
 /* LRU, up to 8192 entries and slots; parts: blocks a request, a power of two up to HSP__CUDA_MOST_PARTS. */
 int hsp__cuda_swap_in_fits(int policy, int n, int n_slots);
-cudaError_t hsp__cuda_swap_in_prepare(int n_slots); /* for selections of up to n_slots entries */
+/* For selections of up to n_slots entries; with_late: also for groups whose followers come later. */
+cudaError_t hsp__cuda_swap_in_prepare(int n_slots, int with_late);
 cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int parts, int overlaps, cudaStream_t stream);
 
 /* Anything else; needs scratch of so many words an entry of the batch. */
 cudaError_t hsp__cuda_swap_in_big_prepare(void);
 cudaError_t hsp__cuda_swap_in_big_launch(const hsp__cuda_swap_in *p, cudaStream_t stream);
 uint64_t hsp__cuda_swap_in_big_words(int n_slots);
+
+/* The rows that the swap-in before it fetched, for one follower; by so many blocks. */
+cudaError_t hsp__cuda_follow_launch(const hsp__cuda_follow *p, int blocks, cudaStream_t stream);
 
 cudaError_t hsp__cuda_append_launch(const hsp__cuda_write *p, int batch, cudaStream_t stream);
 cudaError_t hsp__cuda_fill_launch(const hsp__cuda_write *p, cudaStream_t stream);

@@ -131,8 +131,12 @@ static int set_up_device(hsp__cuda *cuda, hsp__error *error) {
     if (failed == HSP_OK)
         failed = hsp__cuda_check(cuda, cudaEventCreateWithFlags(&cuda->latest, cudaEventDisableTiming),
                                  "making an event", error);
+    int with_late = (cuda->config->flags & HSP_PREFETCH) != 0;
+    if (failed == HSP_OK && with_late)
+        failed = hsp__cuda_check(cuda, hsp__cuda_followers_open(cuda), "making a stream for followers", error);
     if (failed == HSP_OK)
-        failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_prepare(layout->n_slots), "preparing the kernels", error);
+        failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_prepare(layout->n_slots, with_late), "preparing the kernels",
+                                 error);
     if (failed == HSP_OK)
         failed = hsp__cuda_check(cuda, hsp__cuda_swap_in_big_prepare(), "preparing the kernels", error);
     /* The caller's streams need not follow the one the clearing was queued on. */
@@ -158,6 +162,7 @@ void hsp__cuda_close(void *self) {
     cudaDeviceSynchronize(); /* also after a fault: then it returns the fault at once */
     if (cuda->latest)
         cudaEventDestroy(cuda->latest);
+    hsp__cuda_followers_close(cuda);
     if (cuda->inspection)
         cudaStreamDestroy(cuda->inspection);
     cudaFree(cuda->device);

@@ -18,6 +18,12 @@ typedef struct hsp__cuda_miss {
     uint32_t host_row, number;
 } hsp__cuda_miss;
 
+/* A row that a swap-in fetched for its anchor and leaves to the followers: where it lies in the host pool, and its id.
+ */
+typedef struct hsp__cuda_fetched {
+    uint32_t host_row, id;
+} hsp__cuda_fetched;
+
 /* Division by a number known at launch, as a multiplication: floor(x * magic / 2^32) with magic = floor(2^32 / by) + 1
  * is the quotient or one more, for every x below 2^31. */
 typedef struct hsp__cuda_divisor {
@@ -39,7 +45,7 @@ typedef struct hsp__cuda_rows {
     int32_t n_planes, n_layers, block_rows;
     uint32_t piece_bytes;
     hsp__cuda_divisor layer_pieces; /* of one layer's row, all planes */
-    hsp__cuda_divisor row_pieces;   /* of all layers of the group */
+    hsp__cuda_divisor row_pieces;   /* of all layers that are fetched at once: the group's, or one */
     uint32_t host_layer_pieces;     /* from layer to layer in a host row */
 } hsp__cuda_rows;
 
@@ -75,9 +81,23 @@ typedef struct hsp__cuda_swap_in {
     hsp__cuda_turns *turns;
     uint32_t *scratch; /* [max_batch][scratch_words], for selections too large for shared memory */
     uint64_t scratch_words;
-    uint64_t seed; /* of HSP_RANDOM */
+    uint64_t seed;              /* of HSP_RANDOM */
+    uint32_t *n_fetched;        /* [batch]: what followers are to fetch; NULL: they do not come later */
+    hsp__cuda_fetched *fetched; /* [batch][most_fetched] */
+    uint32_t most_fetched;
+    uint32_t miss_bytes; /* of a row in all layers of the group */
     hsp__cuda_rows rows;
 } hsp__cuda_swap_in;
+
+/* Rows of one follower. */
+typedef struct hsp__cuda_follow {
+    hsp__cuda_rows rows; /* of the group; host and device_anchor are where this layer's rows are */
+    const uint32_t *n_fetched;
+    const hsp__cuda_fetched *fetched; /* both as the swap-in left them */
+    uint32_t most_fetched;
+    int32_t layer, batch;
+    int32_t no_io, plain;
+} hsp__cuda_follow;
 
 /* New rows of a step (append) or of a prompt (fill) on their way to host memory. */
 typedef struct hsp__cuda_write {

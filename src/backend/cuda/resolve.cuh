@@ -54,7 +54,7 @@ static __device__ __forceinline__ void count(const hsp__cuda_swap_in &p, const r
     if (n_miss > 0 && threadIdx.x == 32)
         add_to(p.warm_slot < 0 ? &v.counters->misses : &v.counters->warmed, n_miss);
     if (n_miss > 0 && threadIdx.x == 64)
-        add_to(&v.counters->fetched_bytes, (uint64_t)n_miss * (p.rows.row_pieces.by * p.rows.piece_bytes));
+        add_to(&v.counters->fetched_bytes, (uint64_t)n_miss * p.miss_bytes);
     if (odd[0] && threadIdx.x == 96 && p.warm_slot < 0)
         add_to(&v.counters->none, odd[0]);
     if (odd[1] && threadIdx.x == 128 && p.warm_slot < 0)

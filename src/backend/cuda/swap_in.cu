@@ -123,7 +123,7 @@ static __device__ __forceinline__ void look_up_together(shared_state<EK, EO> &sm
 /* Everything a block has to load. Only batch_slot, which no kernel that may overlap changes, and with p.early tags and
  * order may be read before the work ahead is done, and past the L1, which only that wait brings up to date. Returns the
  * request slot, -1 for padding. */
-template <int EK, int EO, bool PLAIN>
+template <int EK, int EO, bool PLAIN, bool LATE>
 static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o, request_view &v,
                                                const share &s, const hsp__cuda_swap_in &p, uint32_t b) {
     const int32_t *selection = p.selection + (int64_t)b * p.n;
@@ -145,7 +145,7 @@ static __device__ __forceinline__ int32_t load(shared_state<EK, EO> &sm, entries
         return slot;
     if (!p.early)
         load_slots(tags, o, v = view_request(p, (uint32_t)slot), p);
-    load_lengths<PLAIN>(v, p);
+    load_lengths<PLAIN && !LATE>(v, p);
     if (together)
         look_up_together(sm, e, v, s, p.max_context);
     else
@@ -184,8 +184,28 @@ static __device__ __forceinline__ void list_all(shared_state<EK, EO> &sm, const 
         }
 }
 
+/* LATE: the followers' rows come later, by a plan. A block adds the part of its list that it fetches itself; rows stand
+ * in the order of the list where it is sorted, else by the number of their miss. */
+template <int EK, int EO>
+static __device__ __forceinline__ void leave_to_followers(const shared_state<EK, EO> &sm, const hsp__cuda_swap_in &p,
+                                                          const share &s, uint32_t first_id, uint32_t first,
+                                                          uint32_t end, bool sorted) {
+    hsp__cuda_fetched *to = p.fetched + (uint64_t)(hidden(blockIdx.x) / s.parts) * p.most_fetched; /* as in ids_of */
+#pragma unroll 1
+    for (uint32_t i = first + threadIdx.x; i < end; i += THREADS) {
+        hsp__cuda_miss miss = sm.list[i];
+        to[sorted ? i : miss.number] = {miss.host_row, first_id + sm.victim[miss.number]};
+    }
+}
+
+static __device__ __forceinline__ void count_for_followers(const hsp__cuda_swap_in &p, const share &s,
+                                                           uint32_t n_miss) {
+    if (threadIdx.x == 0)
+        p.n_fetched[blockIdx.x / s.parts] = n_miss;
+}
+
 /* What this block fetches: the rows after those that its warps hold, then those. */
-template <int EK, int EO, bool PLAIN, int PIECES>
+template <int EK, int EO, bool PLAIN, bool LATE, int PIECES>
 static __device__ __forceinline__ void fetch_share(shared_state<EK, EO> &sm, const hsp__cuda_swap_in &p, const share &s,
                                                    uint32_t first_id, uint32_t n_miss, const held_row<PIECES> &h,
                                                    bool held) {
@@ -197,6 +217,8 @@ static __device__ __forceinline__ void fetch_share(shared_state<EK, EO> &sm, con
                                  [] {});
     if (PIECES > 0 && held && warp < end)
         put_row(h, p.rows, first_id + sm.victim[sm.list[warp].number]);
+    if (LATE) /* the link is at work by now */
+        leave_to_followers(sm, p, s, first_id, EK < 8 ? 0 : first, end, false);
 }
 
 /* ------------------------------------------------------------------------------------------------- large batches -- */
@@ -238,7 +260,7 @@ static __device__ __forceinline__ void find_split(shared_state<EK, EO> &sm, uint
 }
 
 /* A request that misses half of what it looks for has little beside it on the link, and needs more loads in flight. */
-template <int EK, int EO, bool PLAIN>
+template <int EK, int EO, bool PLAIN, bool LATE>
 static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, const entries<EK> &e, const leaders &l,
                                                     const hsp__cuda_swap_in &p, const request_view &v, const share &s,
                                                     const uint32_t *place, uint32_t n_miss) {
@@ -253,6 +275,8 @@ static __device__ __forceinline__ void fetch_sorted(shared_state<EK, EO> &sm, co
     const uint32_t first = s.part == 0 ? 0 : sm.split, end = s.part + 1 == s.parts ? n_miss : sm.split;
     if (first == end)
         return;
+    if (LATE)
+        leave_to_followers(sm, p, s, (uint32_t)v.first_id, first, end, true);
     wait_for_turn(p);
     fetch_rows<PLAIN, true>(p.rows, {sm.list + first, sm.victim, end - first, (uint32_t)v.first_id},
                             2 * n_miss > (uint32_t)p.n ? 4 : p.in_flight, [&] {
@@ -280,7 +304,7 @@ static __device__ __forceinline__ void store_state(shared_state<EK, EO> &sm, ent
     }
 }
 
-template <int EK, int EO, bool PLAIN>
+template <int EK, int EO, bool PLAIN, bool LATE>
 static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries<EK> &e, places<EO> &o,
                                                const request_view &v, const share &s, const hsp__cuda_swap_in &p) {
     enum { PIECES = !PLAIN || EK > 2 ? 0 : EO > 4 ? 2 : 3 }; /* a lane holds: what the registers have room for */
@@ -333,22 +357,28 @@ static __device__ __forceinline__ void swap_in(shared_state<EK, EO> &sm, entries
             cluster_wait();
         store_state(sm, e, l, v, p, s, n_miss);
     }
-    if (s.part == s.parts - 1) /* of a cluster not the block that has the order to store */
+    if (s.part == s.parts - 1) { /* of a cluster not the block that has the order to store */
         count(p, view_request(p, hidden(v.slot)), sm.odd, n_miss);
+        if (LATE)
+            count_for_followers(p, s, n_miss);
+    }
     if (sorted)
-        fetch_sorted<EK, EO, PLAIN>(sm, e, l, p, v, s, place, n_miss);
+        fetch_sorted<EK, EO, PLAIN, LATE>(sm, e, l, p, v, s, place, n_miss);
     else if (n_miss > 0 && !p.no_io)
-        fetch_share<EK, EO, PLAIN>(sm, p, s, (uint32_t)v.first_id, n_miss, h, held);
+        fetch_share<EK, EO, PLAIN, LATE>(sm, p, s, (uint32_t)v.first_id, n_miss, h, held);
 }
 
 /* An entry of padding. */
+template <bool LATE>
 static __device__ __forceinline__ void swap_in_padding(const hsp__cuda_swap_in &p, const share &s) {
     let_next_launch_start();
+    if (LATE && s.part == 0)
+        count_for_followers(p, s, 0);
     for (int i = s.part * THREADS + threadIdx.x; p.ids && i < p.n; i += s.parts * THREADS)
         ids_of(p, s)[i] = -1;
 }
 
-template <int EK, int EO, bool PLAIN>
+template <int EK, int EO, bool PLAIN, bool LATE>
 __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_constant__ hsp__cuda_swap_in p) {
     extern __shared__ __align__(16) unsigned char memory[];
     shared_state<EK, EO> &sm = *(shared_state<EK, EO> *)memory;
@@ -358,11 +388,11 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
     entries<EK> e;
     places<EO> o;
     request_view v;
-    const bool live = load<EK, EO, PLAIN>(sm, e, o, v, s, p, b) >= 0;
+    const bool live = load<EK, EO, PLAIN, LATE>(sm, e, o, v, s, p, b) >= 0;
     if (live)
-        swap_in<EK, EO, PLAIN>(sm, e, o, v, s, p);
+        swap_in<EK, EO, PLAIN, LATE>(sm, e, o, v, s, p);
     else
-        swap_in_padding(p, s);
+        swap_in_padding<LATE>(p, s);
     if (live && s.parts > 1 && s.part != 0)
         cluster_wait();
 }
@@ -371,14 +401,15 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_kernel(const __grid_consta
 
 typedef struct variant {
     int most_entries, most_slots; /* what it holds */
-    const void *kernel[2];        /* general, plain */
+    const void *kernel[2][2];     /* followers come at once, later; general, plain */
     int shared_bytes;
 } variant;
 
 #define VARIANT(EK, EO)                                                                                                \
     {                                                                                                                  \
         EK *THREADS, EO *THREADS,                                                                                      \
-            {(const void *)swap_in_kernel<EK, EO, false>, (const void *)swap_in_kernel<EK, EO, true>},                 \
+            {{(const void *)swap_in_kernel<EK, EO, false, false>, (const void *)swap_in_kernel<EK, EO, true, false>},  \
+             {(const void *)swap_in_kernel<EK, EO, false, true>, (const void *)swap_in_kernel<EK, EO, true, true>}},   \
             (int)sizeof(shared_state<EK, EO>)                                                                          \
     }
 /* In this order: the first that is large enough is the fastest. */
@@ -391,11 +422,11 @@ int hsp__cuda_swap_in_fits(int policy, int n, int n_slots) {
 }
 
 /* Only what a cache of so many slots can use: a smaller GPU may not have the shared memory for the rest. */
-cudaError_t hsp__cuda_swap_in_prepare(int n_slots) {
+cudaError_t hsp__cuda_swap_in_prepare(int n_slots, int with_late) {
     cudaError_t status = cudaSuccess;
     for (const variant *v = variants; v < variants + N_VARIANTS && status == cudaSuccess; v++) {
-        for (int plain = 0; plain < 2 && v->most_slots >= n_slots && status == cudaSuccess; plain++)
-            status = hsp__cuda_prepare(v->kernel[plain], v->shared_bytes);
+        for (int i = 0; i < (with_late ? 4 : 2) && v->most_slots >= n_slots && status == cudaSuccess; i++)
+            status = hsp__cuda_prepare(v->kernel[i / 2][i % 2], v->shared_bytes);
         if (v->most_entries >= n_slots && v->most_slots >= n_slots)
             break;
     }
@@ -407,5 +438,5 @@ cudaError_t hsp__cuda_swap_in_launch(const hsp__cuda_swap_in *p, int parts, int 
     while (p->n > v->most_entries || p->n_slots > v->most_slots)
         v++;
     hsp__cuda_shape shape = {p->batch * parts, THREADS, parts, v->shared_bytes, overlaps};
-    return hsp__cuda_launch(v->kernel[p->plain], shape, p, stream);
+    return hsp__cuda_launch(v->kernel[p->n_fetched != NULL][p->plain], shape, p, stream);
 }

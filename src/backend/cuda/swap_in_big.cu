@@ -209,6 +209,13 @@ static __device__ void store_misses(const hsp__cuda_swap_in &p, const request_vi
             ids[e] = v.first_id + l.victim[__ldcg(&l.first[l.place[e] - 1]) & 0x7fffffffu];
 }
 
+static __device__ void leave_to_followers(const hsp__cuda_swap_in &p, const request_view &v, const lists &l,
+                                          uint32_t n_miss) {
+    hsp__cuda_fetched *to = p.fetched + (uint64_t)blockIdx.x * p.most_fetched;
+    for (uint32_t m = threadIdx.x; m < n_miss; m += THREADS)
+        to[m] = {l.miss[m].host_row, (uint32_t)v.first_id + l.victim[m]};
+}
+
 static __device__ void swap_in(const hsp__cuda_swap_in &p, const request_view &v, const lists &l,
                                const int32_t *selection, int32_t *ids, uint8_t *selected) {
     __shared__ uint32_t warp_total[32], odd[2], last;
@@ -229,8 +236,12 @@ static __device__ void swap_in(const hsp__cuda_swap_in &p, const request_view &v
     __syncthreads();
     store_misses(p, v, l, ids, n_miss);
     count(p, v, odd, n_miss);
+    if (p.n_fetched && threadIdx.x == 0)
+        p.n_fetched[blockIdx.x] = n_miss;
     if (n_miss > 0 && !p.no_io) {
         __syncthreads();
+        if (p.n_fetched)
+            leave_to_followers(p, v, l, n_miss);
         fetch_rows<false, false>(p.rows, {l.miss, l.victim, n_miss, (uint32_t)v.first_id}, 2, [] {});
     }
 }
@@ -245,9 +256,12 @@ __global__ void __launch_bounds__(THREADS, 1) swap_in_big_kernel(const __grid_co
         request_view v = view_request(p, (uint32_t)slot);
         load_lengths<false>(v, p);
         swap_in(p, v, view_lists(p, b), selection, ids, selected);
-    } else
+    } else {
         for (int e = threadIdx.x; ids && e < p.n; e += THREADS)
             ids[e] = -1;
+        if (p.n_fetched && threadIdx.x == 0)
+            p.n_fetched[b] = 0;
+    }
 }
 
 /* The attribute belongs to the kernel, not to a launch: set once, to the most any cache may need. */
