@@ -5,7 +5,7 @@ import dataclasses
 COMMON = dict(n_layers=6, embedding=256, ffn=1024, vocab=256, context=32768, norm_epsilon=1e-5, rope_theta=500000.0, n_heads=8)
 GQA = dict(n_kv_heads=2, head_dim=32)
 SHAPES = {
-    "look-quest": dict(architecture="gqa_quest", **COMMON, **GQA, dense_layers=2, page_tokens=16, top_k=512),
+    "look-quest": dict(architecture="gqa_quest", **COMMON, **GQA, dense_layers=2, page_tokens=4, top_k=2048),
     "look-nsa": dict(architecture="gqa_nsa", **COMMON, **GQA, compress_tokens=32, compress_stride=16, block_tokens=64,
                      n_blocks=16, n_first=1, n_local=2, window=256),
     "look-dsa": dict(architecture="mla_dsa", **COMMON, latent_dim=128, rope_dim=32, nope_dim=32, value_dim=32, index_heads=8,
