@@ -18,9 +18,10 @@
  */
 #include "mla_loader.cuh"
 
-#define THREADS  384
-#define WORKERS  256
-#define LAUNCHED 168 /* registers a thread: what 384 threads can have */
+#define THREADS   384
+#define VALUE_DIM 512
+#define WORKERS   256
+#define LAUNCHED  168 /* registers a thread: what 384 threads can have */
 
 enum { LOADER = 2 }; /* the warpgroup that is no worker */
 
@@ -326,13 +327,13 @@ static __device__ __forceinline__ void be_worker(shared_state<FORMAT> &sm, const
     group_sync<WORKERS>(TILES_DONE);
     leave_results(sm, a, j, which, 0, w);
     leave_results(sm, a, j, which, 1, w);
-    hsp__combine(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
+    hsp__combine<VALUE_DIM>(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
 }
 
 template <int FORMAT>
 static __device__ __forceinline__ void be_loader(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j) {
     load_tiles(sm, a, j);
-    hsp__combine(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
+    hsp__combine<VALUE_DIM>(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
 }
 
 template <int FORMAT>
