@@ -95,6 +95,7 @@ static __device__ __forceinline__ void announce(const hsp__attention &a, const l
 }
 
 /* Rows of bf16 go straight to shared memory. The loader never waits for them, only for room. */
+template <bool AHEAD>
 static __device__ __forceinline__ void load_tiles(shared_state<HSP_MLA_BF16> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
     loader_rows rows = load_ids(a, j, j.tile);
@@ -108,7 +109,8 @@ static __device__ __forceinline__ void load_tiles(shared_state<HSP_MLA_BF16> &sm
         copy_part<1>(sm, from, rows, n);
         copy_part<2>(sm, from, rows, n);
         copy_part<3>(sm, from, rows, n);
-        announce(a, next);
+        if (AHEAD)
+            announce(a, next);
         rows = next;
     }
 }
@@ -157,7 +159,7 @@ static __device__ __forceinline__ void unpack_half(shared_state<FORMAT> &sm, con
 }
 
 /* Packed rows go through registers, a tile ahead. */
-template <int FORMAT>
+template <bool AHEAD, int FORMAT>
 static __device__ __forceinline__ void load_tiles(shared_state<FORMAT> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
     loader_state<FORMAT> l;
