@@ -48,25 +48,22 @@ static __device__ __forceinline__ void store_query(shared_state<FORMAT> &sm, uin
     hsp__store16(hsp__shared(sm.query) + piece / 8 * COLUMN_BYTES + swizzled(head, piece % 8), *(uint4 *)pair);
 }
 
-/* Q, by the workers, half of a thread's pieces at a time. */
+/* Q, by the workers, which have registers for all of it and so wait for memory once. */
 template <int FORMAT>
 static __device__ __forceinline__ void load_query(shared_state<FORMAT> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
-    const uint32_t PIECES = mla_format<FORMAT>::COLUMNS * 8, EACH = HEADS * PIECES / WORKERS / 2;
+    const uint32_t PIECES = mla_format<FORMAT>::COLUMNS * 8, EACH = HEADS * PIECES / WORKERS;
     const float4 *query = (const float4 *)(a.query + (j.query * a.n_heads + j.first_head) * (int64_t)(PIECES * 8));
-#pragma unroll 1
-    for (uint32_t first = threadIdx.x; first < HEADS * PIECES; first += EACH * WORKERS) {
-        float4 x[EACH] = {}, y[EACH] = {};
+    float4 x[EACH] = {}, y[EACH] = {};
 #pragma unroll
-        for (uint32_t k = 0; k < EACH; k++) {
-            const uint32_t i = first + k * WORKERS;
-            if (i < (uint32_t)j.n_heads * PIECES)
-                x[k] = __ldg(query + 2 * i), y[k] = __ldg(query + 2 * i + 1);
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < EACH; k++)
-            store_query(sm, first + k * WORKERS, x[k], y[k]);
+    for (uint32_t k = 0; k < EACH; k++) {
+        const uint32_t i = threadIdx.x + k * WORKERS;
+        if (i < (uint32_t)j.n_heads * PIECES)
+            x[k] = __ldg(query + 2 * i), y[k] = __ldg(query + 2 * i + 1);
     }
+#pragma unroll
+    for (uint32_t k = 0; k < EACH; k++)
+        store_query(sm, threadIdx.x + k * WORKERS, x[k], y[k]);
     publish_stores();
 }
 
@@ -328,9 +325,9 @@ static __device__ __forceinline__ void leave_results(shared_state<FORMAT> &sm, c
 template <int FORMAT, int VARIANT>
 static __device__ __forceinline__ void be_worker(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j,
                                                  int which) {
-    worker_state w = {{-FLT_MAX, -FLT_MAX}, {0.0f, 0.0f}, {}};
     load_query(sm, a, j);
     group_sync<WORKERS>(QUERY_THERE);
+    worker_state w = {{-FLT_MAX, -FLT_MAX}, {0.0f, 0.0f}, {}};
     work<FORMAT, VARIANT>(sm, a, j, which, w);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
