@@ -184,45 +184,71 @@ static __device__ __forceinline__ hsp__place hsp__place_of(const hsp__attention 
     return {values + head * hsp__pitch(a.value_dim), (float2 *)sums + head, head < j.n_heads};
 }
 
+/* A lane's part of one head in one chunk: channels 128 i + 4 lane and on, of CHANNELS at most. */
+template <int CHANNELS>
+struct hsp__part {
+    static const int QUADS = (CHANNELS + 127) / 128;
+    float4 values[QUADS];
+};
+
+template <int CHANNELS>
+static __device__ __forceinline__ hsp__part<CHANNELS> hsp__load_part(const hsp__attention &a, uint32_t values,
+                                                                     int32_t chunk) {
+    const uint32_t lane = threadIdx.x % 32, from = hsp__in_block(values, (uint32_t)chunk) + 16u * lane;
+    hsp__part<CHANNELS> part = {};
+#pragma unroll
+    for (int32_t i = 0; i < part.QUADS; i++)
+        if (i * 128 + (int32_t)lane * 4 < a.value_dim)
+            part.values[i] = hsp__load16(from + 512 * i);
+    return part;
+}
+
+template <int CHANNELS>
+static __device__ __forceinline__ void hsp__add_part(hsp__part<CHANNELS> &out, float weight,
+                                                     const hsp__part<CHANNELS> &part) {
+#pragma unroll
+    for (int i = 0; i < part.QUADS; i++) {
+        const float4 v = part.values[i];
+        float4 &to = out.values[i];
+        to.x += weight * v.x, to.y += weight * v.y, to.z += weight * v.z, to.w += weight * v.w;
+    }
+}
+
 /* One head, by one warp, of which lane c knows the sums of chunk c: weights of the chunks, the sink, the sum. values:
- * the head's, in the first block. */
+ * the head's, in the first block. Two chunks are on their way at a time, the first two before the weights are known. */
+template <int CHANNELS>
 static __device__ __forceinline__ void hsp__combine_head(const hsp__attention &a, uint32_t values, float2 sums,
                                                          int64_t head_row, float sink) {
-    const int32_t lane = threadIdx.x % 32;
+    const int32_t lane = threadIdx.x % 32, last = a.n_chunks - 1;
+    hsp__part<CHANNELS> first = hsp__load_part<CHANNELS>(a, values, 0), out = {};
+    hsp__part<CHANNELS> second = hsp__load_part<CHANNELS>(a, values, min(1, last));
     const bool live = lane < a.n_chunks && sums.y != 0.0f;
     float top = live ? fmaxf(-FLT_MAX, sums.x) : -FLT_MAX, total = 0.0f;
-    float4 out[4] = {};
 #pragma unroll
     for (int other = 1; other < HSP__MOST_CHUNKS; other *= 2)
         top = fmaxf(top, __shfl_xor_sync(~0u, top, other));
     top = __shfl_sync(~0u, top, 0);
     const float weight = live ? hsp__power(sums.x - top) : 0.0f, share = live ? weight * sums.y : 0.0f;
-    for (int32_t c = 0; c < a.n_chunks; c++) {
-        const float w = __shfl_sync(~0u, weight, c);
+    const uint32_t alive = __ballot_sync(~0u, live); /* of the others the values may be anything */
+    for (int32_t c = 0; c < a.n_chunks; c += 2) {
+        if (c > 0)
+            first = hsp__load_part<CHANNELS>(a, values, c), second = hsp__load_part<CHANNELS>(a, values, c + 1);
+        const float w[2] = {__shfl_sync(~0u, weight, c), __shfl_sync(~0u, weight, c + 1)};
         total += __shfl_sync(~0u, share, c);
-        if (!__shfl_sync(~0u, (int)live, c))
-            continue; /* its values may be anything */
-        const uint32_t from = hsp__in_block(values, (uint32_t)c) + 16u * (uint32_t)lane;
-        float4 v[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (i * 128 + lane * 4 < a.value_dim)
-                v[i] = hsp__load16(from + 512 * i);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (i * 128 + lane * 4 < a.value_dim)
-                out[i].x += w * v[i].x, out[i].y += w * v[i].y, out[i].z += w * v[i].z, out[i].w += w * v[i].w;
+        total += __shfl_sync(~0u, share, c + 1); /* 0 beyond the last chunk */
+        if (alive >> c & 1)
+            hsp__add_part(out, w[0], first);
+        if (alive >> c & 2)
+            hsp__add_part(out, w[1], second);
     }
     const float denominator = total + hsp__power(sink - top), inverse = 1.0f / denominator;
     const bool nothing = total == 0.0f || denominator == INFINITY;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (nothing)
-            out[i] = {0.0f, 0.0f, 0.0f, 0.0f};
-        else
-            out[i].x *= inverse, out[i].y *= inverse, out[i].z *= inverse, out[i].w *= inverse;
+    for (int i = 0; i < out.QUADS; i++) {
+        float4 v = out.values[i];
+        v = nothing ? float4{} : float4{v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse};
         if (i * 128 + lane * 4 < a.value_dim)
-            ((float4 *)(a.out + head_row * a.value_dim))[i * 32 + lane] = out[i];
+            ((float4 *)(a.out + head_row * a.value_dim))[i * 32 + lane] = v;
     }
     if (a.lse && lane == 0)
         a.lse[head_row] = total == 0.0f ? -INFINITY : (top + log2f(total)) * 0.693147181f;
@@ -230,6 +256,7 @@ static __device__ __forceinline__ void hsp__combine_head(const hsp__attention &a
 
 /* Of the heads of a block each block of the cluster combines heads / n_chunks, warp `warp` of n_warps every n_warps-th.
  * Between the two barriers: results are there, and nobody leaves whose results are asked for. */
+template <int CHANNELS>
 static __device__ __forceinline__ void hsp__combine(const hsp__attention &a, const hsp__job &j, int32_t heads,
                                                     const void *exchange, int32_t warp, int32_t n_warps) {
     const int32_t each = heads / a.n_chunks, lane = threadIdx.x % 32;
@@ -240,8 +267,8 @@ static __device__ __forceinline__ void hsp__combine(const hsp__attention &a, con
         const float sink = a.sink ? __ldg(a.sink + j.first_head + head) * HSP__LOG2E : -INFINITY;
         const uint32_t chunk = (uint32_t)(lane < a.n_chunks ? lane : 0);
         const float2 sum = hsp__load8(hsp__in_block(sums + 8u * (uint32_t)head, chunk));
-        hsp__combine_head(a, values + 4u * (uint32_t)(head * hsp__pitch(a.value_dim)), sum,
-                          j.query * a.n_heads + j.first_head + head, sink);
+        hsp__combine_head<CHANNELS>(a, values + 4u * (uint32_t)(head * hsp__pitch(a.value_dim)), sum,
+                                    j.query * a.n_heads + j.first_head + head, sink);
     }
     hsp__cluster_meet();
 }

@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(32 * WM * WN) attend_kernel(const __grid_const
         sum_values<number>(b, b.stage(tile), fade, values);
     }
     leave_results(b, values);
-    hsp__combine(a, job, HEADS, memory + call.layout.query, threadIdx.x / 32, WM * WN);
+    hsp__combine<VT * WN * 8>(a, job, HEADS, memory + call.layout.query, threadIdx.x / 32, WM * WN);
 }
 
 /* As many stages as fit, two at most. */

@@ -26,33 +26,40 @@ struct packed_row {
     uint2 scale[FORMAT == HSP_MLA_V4 ? 1 : 2];
 };
 
-/* Columns FIRST .. END - 1 of a row; the rope comes with its scales. */
+/* Columns FIRST .. END - 1 of a row. */
 template <int FORMAT, int FIRST, int END>
 static __device__ __forceinline__ void load_columns(const hsp__attention &a, int32_t id, int lane,
                                                     packed_row<FORMAT> &row_out) {
-    const int LATENT = mla_format<FORMAT>::COLUMNS - 1, N_SCALES = sizeof row_out.scale / sizeof(uint2);
-    const char *row = id < 0 ? NULL : hsp__row_at(a.plane[0], id), *scales = row + LATENT * 64;
-    const char *rope = scales + mla_format<FORMAT>::SCALE_BYTES + lane * 16;
+    const int LATENT = mla_format<FORMAT>::COLUMNS - 1;
+    const char *row = id < 0 ? NULL : hsp__row_at(a.plane[0], id);
+    const char *rope = row + LATENT * 64 + mla_format<FORMAT>::SCALE_BYTES + lane * 16;
     const uint2 none = {0, 0};
 #pragma unroll
     for (int c = FIRST; c < (END < LATENT ? END : LATENT); c++)
         row_out.latent[c] = id < 0 ? none : __ldg((const uint2 *)(row + c * 64 + lane * 8));
-    if (END <= LATENT)
-        return;
-    if (FORMAT == HSP_MLA_V4 && id >= 0)
-        scales = hsp__row_at(a.plane[1], id);
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < (END > LATENT ? 2 : 0); i++)
         row_out.rope[i] = id < 0 ? none : __ldg((const uint2 *)rope + i);
+}
+
+template <int FORMAT>
+static __device__ __forceinline__ void load_scales(const hsp__attention &a, int32_t id, packed_row<FORMAT> &row_out) {
+    const int N_SCALES = sizeof row_out.scale / sizeof(uint2);
+    const char *scales = NULL;
+    if (id >= 0 && FORMAT == HSP_MLA_V4)
+        scales = hsp__row_at(a.plane[1], id);
+    else if (id >= 0)
+        scales = hsp__row_at(a.plane[0], id) + (mla_format<FORMAT>::COLUMNS - 1) * 64;
 #pragma unroll
     for (int i = 0; i < N_SCALES; i++)
-        row_out.scale[i] = id < 0 ? none : __ldg((const uint2 *)scales + i);
+        row_out.scale[i] = id < 0 ? uint2{0, 0} : __ldg((const uint2 *)scales + i);
 }
 
 template <int FORMAT>
 static __device__ __forceinline__ void load_packed(const hsp__attention &a, int32_t id, int lane,
                                                    packed_row<FORMAT> &row_out) {
     load_columns<FORMAT, 0, mla_format<FORMAT>::COLUMNS>(a, id, lane, row_out);
+    load_scales<FORMAT>(a, id, row_out);
 }
 
 /* 2^(byte - 127), 255: NaN. 2^-127 is a subnormal. */

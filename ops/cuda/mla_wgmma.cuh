@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Instructions of compute capability 9.0a that MLA attention uses: barriers in shared memory, and products of a
- * warpgroup (wgmma) with both operands in shared memory.
+ * warpgroup (wgmma) with the second operand, or both, in shared memory.
  *
  * Operands are columns of 64 bf16, 128 bytes from row to row, 1024 bytes for eight rows; piece p of 16 bytes of row r
  * lies at p ^ (r % 8), the 128-byte swizzle. In a descriptor (PTX, "matrix descriptor"): bits 0-13 address / 16, bits
@@ -44,20 +44,21 @@ static __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Meetings of THREADS threads of a block; ID from 1 on. */
-template <int ID, int THREADS>
-static __device__ __forceinline__ void group_sync(void) {
-    asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+/* So many bytes from an address on to the L2, both multiples of 16. */
+static __device__ __forceinline__ void prefetch_bulk(const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-template <int ID, int THREADS>
-static __device__ __forceinline__ void group_arrive(void) {
-    asm volatile("bar.arrive %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+/* A meeting of THREADS threads of a block; id from 1 on. */
+template <int THREADS>
+static __device__ __forceinline__ void group_sync(int id) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
 
-template <int N>
+/* LAUNCHED: what the kernel begins with. */
+template <int N, int LAUNCHED>
 static __device__ __forceinline__ void take_registers(void) {
-    if (N > 128)
+    if (N > LAUNCHED)
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
     else
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
@@ -67,6 +68,13 @@ static __device__ __forceinline__ void take_registers(void) {
  * those it tells. */
 static __device__ __forceinline__ void publish_stores(void) {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Four fragments of 8 x 8, of which lane l names row l % 8 of fragment l / 8. */
+static __device__ __forceinline__ void store_matrix(uint32_t to, const uint32_t *r) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3])
+                 : "memory");
 }
 
 /* ---------------------------------------------------------------------------------------------------- products -- */
@@ -109,25 +117,30 @@ static __device__ __forceinline__ void product_64(float (&d)[32], uint64_t a, ui
                  : "l"(a), "l"(b), "r"(add));
 }
 
-/* d += 64 x 128, 16 rows of b. (64 x 256 would be one instruction less, but asks for more registers than a kernel of
- * 512 threads has at its beginning, whatever it takes later.) */
+#define FOUR(d, i)    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SIXTEEN(d, i) FOUR(d, i), FOUR(d, i + 4), FOUR(d, i + 8), FOUR(d, i + 12)
+#define PRODUCT_128                                                                                                    \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"                                                          \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                 \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                 \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+
+/* d += 64 x 128, 16 rows of b. */
 static __device__ __forceinline__ void product_128(float (&d)[64], uint64_t a, uint64_t b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "%64, %65, 1, 1, 1, 0, 1;"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                   "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]),
-                   "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-                   "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-                   "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-                   "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]),
-                   "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]),
-                   "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+    asm volatile(PRODUCT_128 "%64, %65, 1, 1, 1, 0, 1;"
+                 : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48)
                  : "l"(a), "l"(b));
 }
+
+/* The same with 64 x 16 of a in registers, which must stay as they are until the products are waited for. */
+static __device__ __forceinline__ void product_128(float (&d)[64], const uint32_t *a, uint64_t b) {
+    asm volatile(PRODUCT_128 "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef PRODUCT_128
+#undef SIXTEEN
+#undef FOUR
 
 #endif
