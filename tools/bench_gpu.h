@@ -10,7 +10,10 @@
 /* -------------------------------------------------------------------------------------------------------- cases -- */
 
 typedef struct bench_shape {
-    int32_t batch, context, slots, row_bytes, layers;
+    int32_t batch, context, slots, row_bytes;
+    int32_t layers; /* that launches go round: anchors */
+    int32_t group;  /* layers of a group; anchor i is layer i * group */
+    int32_t growth; /* tokens a request may gain beyond the context */
 } bench_shape;
 
 typedef struct bench_case {
@@ -82,9 +85,19 @@ void bench_gpu_close_pool(bench_gpu_state *s);
 int bench_gpu_open_shape(bench_gpu_state *s, const bench_shape *shape);
 void bench_gpu_close_shape(bench_gpu_state *s);
 
+/* One cache of the shape at hand, all requests filled to the whole context and in the step, none with a new token.
+ * flags: of hsp_config. */
+int bench_gpu_open_cache(bench_gpu_state *s, bench_cache *b, int32_t row_bytes, uint32_t flags);
+/* Bytes of a row for a cache of HSP_NO_IO: its rows are small, and are moved in pieces of the same size. */
+int32_t bench_gpu_oracle_row(const bench_shape *shape);
+
 /* Traces of a case on the device. */
 int bench_gpu_make_launches(bench_gpu_state *s, const bench_case *c);
 void bench_gpu_free_launches(bench_gpu_state *s);
+/* Bring every request to where it was before the first launch of the traces. */
+int bench_gpu_reset_cache(bench_gpu_state *s, bench_cache *b);
+/* Every group must have fetched what the traces say, since the counters were reset. */
+int bench_gpu_check_misses(bench_gpu_state *s, bench_cache *b);
 /* Where the yardstick puts its rows: where the last swap-in put them. */
 int bench_gpu_make_moves(bench_gpu_state *s);
 

@@ -74,7 +74,7 @@ static int fill_layer(bench_gpu_state *s, bench_cache *b, int32_t entry, int32_t
     uint32_t row_bytes = (uint32_t)rows_bytes(&b->config);
     gpu_rows rows = {piece, row_bytes, row_bytes, (uint32_t)layer};
     hsp_row_source source = rows_source(&b->config, piece);
-    int32_t context = b->config.max_context;
+    int32_t context = s->shape.context;
     for (int32_t first = 0, n; first < context; first += n) {
         n = context - first < PIECE_TOKENS ? context - first : PIECE_TOKENS;
         if (s->gpu->make_rows(s->lane, &rows, (uint32_t)entry, (uint32_t)first, (uint32_t)n) != 0)
@@ -109,27 +109,45 @@ static int begin_step(bench_gpu_state *s, bench_cache *b) {
     return status == HSP_OK ? TOOL_OK : bench_library_fails(b->cache, status);
 }
 
-/* One cache of the shape, all requests filled to the whole context and in the step. */
-static int open_cache(bench_gpu_state *s, bench_cache *b, int32_t row_bytes, uint32_t flags) {
+/* The knobs of a cache of the shape; layer_group: [layers * group], read by hsp_open. */
+static int make_config(const bench_gpu_state *s, int32_t row_bytes, int32_t *layer_group, hsp_config *config) {
+    const bench_shape *shape = &s->shape;
     bench_options o = *s->o;
-    hsp_config config, defaults;
-    void *piece = NULL;
+    hsp_config defaults;
     o.batch = s->shape.batch, o.context = s->shape.context, o.slots = s->shape.slots, o.row_bytes = row_bytes;
     o.huge_pages = 1;
-    int code = bench_config(&o, &config);
+    int code = bench_config(&o, config);
+    hsp_config_init(&defaults, sizeof defaults);
+    config->ring_rows = defaults.ring_rows; /* so that slots lie as in use */
+    config->n_layers = shape->layers * shape->group;
+    for (int32_t layer = 0; layer < config->n_layers; layer++)
+        layer_group[layer] = layer / shape->group;
+    config->layer_group = layer_group;
+    config->max_context += shape->growth;
+    config->host_tokens += (int64_t)(shape->growth ? HSP_PAGE_TOKENS : 0) * shape->batch;
+    return code;
+}
+
+static int open_empty(bench_gpu_state *s, bench_cache *b, int32_t row_bytes, uint32_t flags) {
+    int32_t *layer_group = malloc((size_t)(s->shape.layers * s->shape.group) * sizeof *layer_group);
+    *b = (bench_cache){.request = calloc((size_t)s->shape.batch, sizeof *b->request)};
+    int code = layer_group && b->request ? make_config(s, row_bytes, layer_group, &b->config)
+                                         : tool_fail(TOOL_FAILED, "out of memory");
+    if (code == TOOL_OK) {
+        b->config.flags |= flags;
+        int status = hsp_open(&b->config, &b->cache);
+        code = status == HSP_OK ? TOOL_OK : bench_library_fails(NULL, status);
+    }
+    b->config.layer_group = NULL; /* read by now */
+    free(layer_group);
+    return code;
+}
+
+int bench_gpu_open_cache(bench_gpu_state *s, bench_cache *b, int32_t row_bytes, uint32_t flags) {
+    void *piece = NULL;
+    int code = open_empty(s, b, row_bytes, flags);
     if (code != TOOL_OK)
         return code;
-    hsp_config_init(&defaults, sizeof defaults);
-    config.ring_rows = defaults.ring_rows; /* so that slots lie as in use */
-    config.n_layers = s->shape.layers;
-    config.flags |= flags;
-    *b = (bench_cache){.config = config};
-    b->request = calloc((size_t)config.max_batch, sizeof *b->request);
-    if (!b->request)
-        return tool_fail(TOOL_FAILED, "out of memory");
-    int status = hsp_open(&config, &b->cache);
-    if (status != HSP_OK)
-        return bench_library_fails(NULL, status);
     if (s->memory->alloc((size_t)PIECE_TOKENS * (size_t)row_bytes, &piece) != 0)
         return bench_gpu_fails(s);
     code = fill_cache(s, b, piece);
@@ -159,17 +177,16 @@ static int open_target(bench_gpu_state *s) {
     return TOOL_OK;
 }
 
-/* Resolving does not depend on the bytes of a row, so the cache that only resolves has small ones; they are moved in
- * pieces of the same size, by the same kernel. */
-static int32_t oracle_row(const bench_shape *shape) {
+/* Resolving does not depend on the bytes of a row. */
+int32_t bench_gpu_oracle_row(const bench_shape *shape) {
     return shape->row_bytes % 16 == 0 ? 16 : shape->row_bytes % 8 == 0 ? 8 : 4;
 }
 
 int bench_gpu_open_shape(bench_gpu_state *s, const bench_shape *shape) {
     s->shape = *shape;
-    int code = open_cache(s, &s->real, shape->row_bytes, 0);
+    int code = bench_gpu_open_cache(s, &s->real, shape->row_bytes, 0);
     if (code == TOOL_OK)
-        code = open_cache(s, &s->oracle, oracle_row(shape), HSP_NO_IO);
+        code = bench_gpu_open_cache(s, &s->oracle, bench_gpu_oracle_row(shape), HSP_NO_IO);
     if (code == TOOL_OK)
         code = open_target(s);
     return code == TOOL_OK ? fill_pool(s) : code;

@@ -126,7 +126,8 @@ static bench_shape make_shape(const bench_options *o, const case_list *list, int
                          .context = (int32_t)o->context,
                          .slots = (int32_t)list->slots.value[slots],
                          .row_bytes = (int32_t)list->row_bytes.value[row],
-                         .layers = (int32_t)o->layers};
+                         .layers = (int32_t)o->layers,
+                         .group = 1};
     if (!shape.context)
         shape.context = shape.batch <= MOST_LONG_BATCH ? LONG_CONTEXT : SHORT_CONTEXT;
     if (!shape.layers)

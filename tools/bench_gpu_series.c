@@ -43,8 +43,8 @@ static int launch(bench_gpu_state *s, const bench_series *series, int32_t number
     if (series->kind == BENCH_GATHER)
         return launch_gather(s, series->blocks, number);
     hsp_cache *cache = cache_of(s, series->kind)->cache;
-    int status = hsp_swap_in(cache, number % s->shape.layers, l->selection + first, 1, l->k, l->ids + first,
-                             s->gpu->stream(s->lane));
+    int status = hsp_swap_in(cache, number % s->shape.layers * s->shape.group, l->selection + first, 1, l->k,
+                             l->ids + first, s->gpu->stream(s->lane));
     return status == HSP_OK ? TOOL_OK : bench_library_fails(cache, status);
 }
 
@@ -86,13 +86,14 @@ static int capture(bench_gpu_state *s, const bench_series *series, int swept, in
 
 /* ------------------------------------------------------------------------------------------------------- replays -- */
 
-/* Every request as it was before the first launch of the graph. Which slot holds what, and in which order the slots
+/* Which slot holds what, and in which order the slots
  * that are not selected fall, may differ from replay to replay; the number of misses does not depend on it. */
-static int reset_cache(bench_gpu_state *s, bench_cache *b) {
+int bench_gpu_reset_cache(bench_gpu_state *s, bench_cache *b) {
     int32_t batch = s->shape.batch, slots = s->shape.slots;
     for (int32_t i = 0; i < s->shape.layers * batch; i++) {
         const int32_t *hot = s->launches.hot + (size_t)i * (size_t)slots;
-        int status = hsp_warm(b->cache, b->request[i % batch], i / batch, hot, slots, s->gpu->stream(s->lane));
+        int status =
+            hsp_warm(b->cache, b->request[i % batch], i / batch * s->shape.group, hot, slots, s->gpu->stream(s->lane));
         if (status != HSP_OK)
             return bench_library_fails(b->cache, status);
     }
@@ -110,10 +111,10 @@ static int reset_gather(bench_gpu_state *s) {
     return TOOL_OK;
 }
 
-/* Every layer must have fetched what the traces say, since the counters were reset. */
-static int check_misses(bench_gpu_state *s, bench_cache *b) {
+int bench_gpu_check_misses(bench_gpu_state *s, bench_cache *b) {
     uint64_t want = (uint64_t)(s->launches.n / s->shape.layers) * (uint64_t)s->launches.rows;
-    for (int32_t layer = 0; layer < s->shape.layers; layer++) {
+    for (int32_t i = 0; i < s->shape.layers; i++) {
+        int32_t layer = i * s->shape.group;
         hsp_counters seen;
         int status = hsp_layer_counters(b->cache, layer, &seen);
         if (status != HSP_OK)
@@ -129,13 +130,13 @@ static int check_misses(bench_gpu_state *s, bench_cache *b) {
 /* The first replay is looked at, not timed. */
 static int replay(bench_gpu_state *s, int kind, void *graph, int first, int n_stamps, double *us) {
     bench_cache *b = kind == BENCH_GATHER ? NULL : cache_of(s, kind);
-    int code = b ? reset_cache(s, b) : reset_gather(s);
+    int code = b ? bench_gpu_reset_cache(s, b) : reset_gather(s);
     int status = code == TOOL_OK && b && first ? hsp_stats_reset(b->cache) : HSP_OK;
     if (status != HSP_OK)
         code = bench_library_fails(b->cache, status);
     if (code == TOOL_OK && s->gpu->replay(s->lane, graph, n_stamps, us) != 0)
         code = bench_gpu_fails(s);
-    return code == TOOL_OK && b && first ? check_misses(s, b) : code;
+    return code == TOOL_OK && b && first ? bench_gpu_check_misses(s, b) : code;
 }
 
 static void add_samples(const bench_gpu_state *s, int pairs, int n_stamps, const double *us, bench_samples *samples) {
