@@ -8,6 +8,7 @@
 #include "rows.h"
 
 int bench_swap_in(int argc, char **argv);
+int bench_decode_path(int argc, char **argv);
 
 typedef struct bench_options {
     const char *backend, *policy, *output, *cases, *profile;

@@ -12,6 +12,8 @@ static const struct {
     const char *help;
 } benches[] = {
     {"swap-in", bench_swap_in, "time of a swap-in by miss rate, beside a plain copy of the same rows"},
+    {"decode-path", bench_decode_path,
+     "what the layers of a token cost with a cache, beyond everything resident; on a GPU"},
 };
 enum { N_BENCHES = sizeof benches / sizeof benches[0] };
 
@@ -28,7 +30,7 @@ int cmd_bench(int argc, char **argv) {
     if (strcmp(argv[1], "--help") == 0) {
         printf("Usage: hisparse bench BENCH [OPTION...]\n\nBenches:\n");
         for (int i = 0; i < N_BENCHES; i++)
-            printf("  %-8s %s\n", benches[i].name, benches[i].help);
+            printf("  %-11s %s\n", benches[i].name, benches[i].help);
         printf("\n`hisparse bench BENCH --help` lists the options of a bench.\n");
         return TOOL_OK;
     }

@@ -128,6 +128,28 @@ def test_cuda_without_a_gpu(cli):
     assert "cannot run here" in r.err or "--context is 1;" in r.err, r.err
 
 
+def test_decode_path_bounds(cli):
+    cli.golden("decode_path_no_group", "bench", "decode-path", "--group", "3")
+    cli.golden("decode_path_half_a_group", "bench", "decode-path", "--group", "1.5")
+    cli.golden("decode_path_rows_of_v4", "bench", "decode-path", "--row-bytes", "584")
+    cli.golden("decode_path_misspelt_cases", "bench", "decode-path", "--cases", "ful")
+    cli.golden("decode_path_few_slots", "bench", "decode-path", "--slots", "2000")
+    cli.golden("decode_path_short_context", "bench", "decode-path", "--context", "10239")
+    cli.golden("decode_path_many_rows", "bench", "decode-path", "--batch", "1024", "--context", "1000000")
+    cli.golden("decode_path_many_anchors", "bench", "decode-path", "--model-layers", "20")
+    cli.golden("decode_path_two_forms", "bench", "decode-path", "--json", "--csv")
+
+
+def test_decode_path_without_a_gpu(cli):
+    if any(b["name"] == "cuda" and b["runs"] for b in cli.run("info", "--json").json()["backends"]):
+        raise Skip("there is a GPU")
+    path = cli.folder / "decode_path.json"
+    r = cli.run("bench", "decode-path", "--json", "--output", str(path))
+    cli.same((r.code, r.out), (2, ""), "exit code and output")
+    assert "backend 'cuda' cannot run here" in r.err or "there is no backend 'cuda'" in r.err, r.err
+    assert not path.exists(), "a file without results"
+
+
 def test_interrupt_keeps_results(cli):
     path = cli.folder / "partial.json"
     words = list(TINY[:-1]) + ["0.3", "--misses", "0" + ",0" * 31, "--json", "--output", str(path)]

@@ -41,6 +41,7 @@ def test_help_of_commands(cli):
     for command in ("run", "score", "info", "verify", "bench", "calibrate", "plan"):
         cli.golden(f"help_{command}", command, "--help")
     cli.golden("help_bench_swap_in", "bench", "swap-in", "--help")
+    cli.golden("help_bench_decode_path", "bench", "decode-path", "--help")
 
 
 def test_manual_has_every_option_of_run(cli):
