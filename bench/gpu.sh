@@ -4,7 +4,7 @@
 #
 # usage: bench/gpu.sh BUNDLE OUT [STAGE...]
 #   BUNDLE: made by bench/gpu_bundle.sh. OUT: a folder for results.
-#   STAGE: tests sanitize bench ops calibrate verify; all of them when none is named.
+#   STAGE: tests sanitize bench ops path calibrate verify; all of them when none is named.
 #   VERIFY_MINUTES (2): how long verify runs.
 #
 # OUT/summary.json says what ran, what passed and how long it took, and is written anew after every stage. The output of a
@@ -15,9 +15,9 @@ root=$(cd "$(dirname "$0")/.." && pwd) bundle=$(realpath "$1") out=$2
 [ -x "$bundle/bin/hisparse" ] || { echo "$1 is no bundle of bench/gpu_bundle.sh" >&2; exit 2; }
 shift 2
 stages=("$@")
-[ $# -gt 0 ] || stages=(tests sanitize bench ops calibrate verify)
+[ $# -gt 0 ] || stages=(tests sanitize bench ops path calibrate verify)
 for stage in "${stages[@]}"; do
-  case $stage in tests | sanitize | bench | ops | calibrate | verify) ;; *) echo "no stage $stage" >&2; exit 2 ;; esac
+  case $stage in tests | sanitize | bench | ops | path | calibrate | verify) ;; *) echo "no stage $stage" >&2; exit 2 ;; esac
 done
 mkdir -p "$out" && out=$(realpath "$out") && work=$(mktemp -d) && cd "$work" || exit 2
 trap 'rm -rf "$work"' EXIT
@@ -87,6 +87,15 @@ run_bench() {
     measure "context$context" --batch 1 --misses 0,5 --slots 2048 --layers 4 --context "$context" --seconds 0.25
   done
   python3 "$root/bench/gpu_results.py" bench "$(cat "$bundle/commit")" "$out/swap_in.json" || failed=1
+}
+
+# The decode path, row size by row size: a file has what was finished, also when its time was up.
+run_path() {
+  mkdir -p path
+  for bytes in 656 1152; do
+    one command "path-$bytes" - 280 "$bundle/bin/hisparse" bench decode-path --cases full --row-bytes "$bytes" --seconds 0.5 --json --output "path/$bytes.json"
+  done
+  python3 "$root/bench/gpu_results.py" path "$(cat "$bundle/commit")" "$out/decode_path.json" path/*.json || failed=1
 }
 run_calibrate() { one command calibrate - 200 "$bundle/bin/hisparse" calibrate --output "$out/calibrate.json"; }
 run_verify() {

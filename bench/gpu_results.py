@@ -3,6 +3,7 @@
 
 usage: gpu_results.py FOLDER COMMIT OUT.json
        gpu_results.py ops COMMIT OUT.json FILE...     lines of bench_ops_gpu_*, each a JSON object
+       gpu_results.py path COMMIT OUT.json FILE...    what `hisparse bench decode-path --json` wrote
 
 FOLDER holds what `hisparse bench swap-in --backend cuda --json` wrote: floor.json, short.json, rows.json, slots.json and
 context<N>.json; and, where they were run beside it, sglang.json (bench/peers/sglang.py) and prototype.txt and
@@ -55,6 +56,9 @@ def main():
     results = {"machine": machine(), "commit": commit, "date": now.strftime("%Y-%m-%d"), "time": now.strftime("%Y-%m-%dT%H:%M:%S+00:00")}
     if folder == "ops":
         write(dict(results, **lines_of(sys.argv[4:])), out)
+        return
+    if folder == "path":
+        write(dict(results, path=[json.load(open(path)) for path in sys.argv[4:]]), out)
         return
     for name in ("floor", "short", "rows", "slots"):
         with open(os.path.join(folder, name + ".json")) as file:

@@ -148,6 +148,27 @@ def calibrate_section(results):
         command_of(results))])
 
 
+PATH_COLUMNS = [("batch", "batch", 0), ("group", "group_layers", 0), ("misses %", "miss_percent", 1), ("attention us", "attention_us", 0),
+                ("resident us", "resident_us", 1), ("mechanism us", "mechanism_us", 2), ("exposed us, waiting", "exposed_waiting_us", 2),
+                ("prefetched", "exposed_prefetched_us", 2), ("floor us", "floor_us", 2), ("hidden %", "hidden_percent", 0),
+                ("of followers %", "followers_hidden_percent", 0), ("% of single layers", "of_single_percent", 0),
+                ("waiting GB/s", "rate_gb_s", 1), ("% of the link", "of_link_percent", 0), ("exposed ms a token, waiting", "model_exposed_waiting_ms", 2),
+                ("prefetched", "model_exposed_prefetched_ms", 2)]
+
+
+def path_table(part):
+    return table([head for head, _, _ in PATH_COLUMNS], [[number(r[name], digits) for _, name, digits in PATH_COLUMNS] for r in part["rows"]])
+
+
+def path_section(results):
+    parts = []
+    for part in results["path"]:
+        parts += ["### Rows of %d bytes" % part["rows"][0]["row_bytes"], path_table(part), command_of(part) + ". " + part["note"] + "."]
+    return "\n\n".join(["## The decode path on the GPU", "Layers of append, swap-in, MLA attention and a stand-in for the rest, which fills every multiprocessor; "
+                        "microseconds a layer, medians of tokens in CUDA graphs.", *parts,
+                        "%s; commit %s, %s." % (results["machine"], results["commit"], results["date"])])
+
+
 def cuda_section(results):
     where = "%s; commit %s, %s." % (results["machine"], results["commit"], results["date"])
     case = (["batch", "misses %"], ["batch", "miss_percent"], [0, 1])
@@ -248,7 +269,9 @@ def pages():
         "Resolve without misses. One group by itself stays in the nearest caches; the lines that eight in turn touch at a million "
         "tokens do not fit the L2 (1 MB here).", sweep_table(results), source(results, "sweep_context")])
     cuda, machine = newest("h200-swap_in", "floor"), newest("h200-calibrate")
-    text += "\n\n" + cuda_section(cuda) + "\n\n" + calibrate_section(machine) + "\n"
+    path = newest("h200-decode_path")
+    sections = [cuda_section(cuda)] + ([path_section(path)] if path else []) + [calibrate_section(machine)]
+    text += "\n\n" + "\n\n".join(sections) + "\n"
     readme, accuracy = os.path.join(ROOT, "README.md"), os.path.join(ROOT, "docs", "accuracy.md")
     return {os.path.join(ROOT, "docs", "results.md"): text,
             readme: between_marks(readme, demo + "\n\n" + readme_cuda(newest("h200-swap_in", "sglang"))),
