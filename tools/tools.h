@@ -34,5 +34,6 @@ int cmd_verify(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_calibrate(int argc, char **argv);
 int cmd_trace(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 
 #endif

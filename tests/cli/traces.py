@@ -53,3 +53,8 @@ def imported(cli, name, numbers, shape, *options):
     r = cli.run("trace", "import", f"{name}.npy", path.name, *options)
     cli.same((r.code, r.err), (0, ""), "import")
     return path
+
+
+def pattern(steps, layers, k, tokens):
+    """Selections that need no random numbers: a window that moves, and tokens that come back after a while."""
+    return [(s * 7 + e if e % 4 else s % (5 + l) * 977 + e * 31) % tokens for s in range(steps) for l in range(layers) for e in range(k)]
