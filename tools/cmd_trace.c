@@ -14,6 +14,7 @@ static const struct {
     {"import", trace_import, "make a trace of selections saved by numpy (.npy, .npz)"},
     {"info", trace_info, "what is in a trace, and how much neighbouring steps share"},
     {"cut", trace_cut, "some steps, layers and requests of a trace as a new one"},
+    {"synth", trace_synth, "make a trace without a model, as local as one that was measured"},
 };
 enum { N_ACTIONS = sizeof actions / sizeof actions[0] };
 

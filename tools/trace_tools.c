@@ -27,7 +27,8 @@ int trace_step_open(trace_step *step, const trace_shape *shape) {
                          .next_scores = calloc(next, sizeof(float))};
     if (step->lengths && step->selections && step->next_tokens && step->next_scores)
         return TOOL_OK;
-    return tool_fail(TOOL_FAILED, "not enough memory for a step of %zu selections of %d", places, shape->k);
+    tool_fail(TOOL_FAILED, "not enough memory for a step of %zu selections of %d", places, shape->k);
+    return TOOL_FAILED;
 }
 
 void trace_step_close(trace_step *step) {

@@ -9,6 +9,7 @@
 int trace_import(int argc, char **argv);
 int trace_info(int argc, char **argv);
 int trace_cut(int argc, char **argv);
+int trace_synth(int argc, char **argv);
 
 /* Open a trace that a user named; NULL after saying what is wrong with it. */
 trace *trace_open_named(const char *path);
