@@ -11,6 +11,7 @@ static const struct {
     int (*function)(int argc, char **argv);
     const char *help;
 } actions[] = {
+    {"record", trace_record, "decode a text with a model and record what its layers select"},
     {"import", trace_import, "make a trace of selections saved by numpy (.npy, .npz)"},
     {"info", trace_info, "what is in a trace, and how much neighbouring steps share"},
     {"cut", trace_cut, "some steps, layers and requests of a trace as a new one"},

@@ -24,7 +24,7 @@ static const command commands[] = {
     {"verify", cmd_verify, "run random operations on two backends and compare everything"},
     {"bench", cmd_bench, "measure swap-in beside a plain copy of the same rows"},
     {"calibrate", cmd_calibrate, "measure the GPU and its host memory, and choose knobs for them"},
-    {"trace", cmd_trace, "import, make, cut and look at traces of selections"},
+    {"trace", cmd_trace, "record, import, make, cut and look at traces of selections"},
     {"sweep", cmd_sweep, "misses of every policy and number of slots over traces, and which to take"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -171,21 +171,22 @@ int run_selector(const char *name) {
     return -1;
 }
 
-int run_parse(int argc, char **argv, run_options *options) {
-    static const struct argp argp = {options_table,
-                                     parse_option,
-                                     NULL,
-                                     "Decode a text with a bounded KV cache.\vFor example: hisparse run --model m.gguf "
-                                     "--prompt-file book.txt --top-k 1024 --slots 2048 --verify",
-                                     NULL,
-                                     NULL,
-                                     NULL};
+const struct argp run_argp = {options_table,
+                              parse_option,
+                              NULL,
+                              "Decode a text with a bounded KV cache.\vFor example: hisparse run --model m.gguf "
+                              "--prompt-file book.txt --top-k 1024 --slots 2048 --verify",
+                              NULL,
+                              NULL,
+                              NULL};
+
+int run_parse(int argc, char **argv, const struct argp *argp, void *input, run_options *options) {
     *options = (run_options){.max_tokens = 64};
     hsp_config_init(&options->cache, sizeof options->cache);
     options->cache.n_slots = 2048;
     if (hsp_config_env(&options->cache) != HSP_OK)
         return tool_fail(TOOL_BAD_INPUT, "%s", hsp_last_error(NULL));
-    if (argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
+    if (argp_parse(argp, argc, argv, 0, NULL, input) != 0)
         return TOOL_BAD_INPUT;
     /* Here, for it may come from the environment. */
     if (tool_check_backend(options->cache.backend, &options->on_gpu) != TOOL_OK)

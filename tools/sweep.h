@@ -37,7 +37,8 @@ typedef struct sweep_stream {
     int64_t room;     /* of token and next */
     int32_t n_tokens; /* numbers given */
     int32_t seat;     /* place of the request in the batch, */
-    int32_t group;    /* and of the layer in the trace: both go into the draws of SWEEP_RANDOM */
+    int32_t number;   /* and number of the layer: both go into the draws of SWEEP_RANDOM */
+    int32_t layer;    /* its place in the trace */
 } sweep_stream;
 
 /* Read one layer of one request. ring_rows: newest tokens a cache holds beside its slots. An exit code after the

@@ -159,7 +159,7 @@ static void restart(slots *s, const sweep_stream *stream, enum sweep_policy poli
     s->n_kept = 0;
     s->hand = 0;
     s->draws = 0;
-    s->seed = mix(0 ^ mix((uint64_t)(uint32_t)stream->seat << 32 | (uint32_t)stream->group)); /* knob seed: 0 */
+    s->seed = mix(0 ^ mix((uint64_t)(uint32_t)stream->seat << 32 | (uint32_t)stream->number)); /* knob seed: 0 */
 }
 
 static int32_t step(slots *s, enum sweep_policy policy, const int32_t *token, int64_t n) {

@@ -42,8 +42,8 @@ static void add(sweep_result *r, const sweep_stream *s, const uint32_t *misses, 
     }
     r->lookups += s->lookups;
     r->misses += sum;
-    r->layer_lookups[s->group] += s->lookups;
-    r->layer_misses[s->group] += sum;
+    r->layer_lookups[s->layer] += s->lookups;
+    r->layer_misses[s->layer] += sum;
 }
 
 /* Every policy and size over one stream; the largest first, so that the last ones to end are short. */

@@ -93,7 +93,8 @@ static int open_stream(sweep_stream *s, const trace *t, int32_t layer, int32_t r
     s->n_steps = t->shape.n_steps;
     s->lookups = s->n_tokens = 0;
     s->seat = request;
-    s->group = layer;
+    s->layer = layer;
+    s->number = trace_layer_number(t, layer);
     free(s->first);
     free(s->restart);
     s->first = calloc((size_t)s->n_steps + 1, sizeof *s->first);

@@ -118,8 +118,7 @@ static int read_lengths(import *im, int64_t step) {
     int32_t *lengths = im->step.lengths, before;
     int code = TOOL_OK;
     if (!im->has_lengths) {
-        for (int32_t r = 0; r < im->shape.n_requests; r++)
-            lengths[r] = (int32_t)(im->first + step);
+        trace_step_set_lengths(&im->step, im->shape.n_requests, im->first + step);
         return TOOL_OK;
     }
     for (int32_t r = 0; code == TOOL_OK && r < im->shape.n_requests; r++) {
@@ -191,8 +190,7 @@ static int import_file(import *im, const char *output) {
         code = check_all(im);
     if (code == TOOL_OK) {
         close_arrays(im); /* and once more from the front */
-        for (int32_t r = 0; r < im->shape.n_requests; r++)
-            im->step.lengths[r] = 0;
+        trace_step_set_lengths(&im->step, im->shape.n_requests, 0);
         code = open_arrays(im);
     }
     return code == TOOL_OK && !tool_interrupted ? write_all(im, output) : code;

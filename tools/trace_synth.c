@@ -110,7 +110,10 @@ static int open_maker(maker *m) {
         if (!m->place[i].scores)
             code = tool_fail(TOOL_FAILED, "not enough memory for the scores of %d selections", n_places(m));
     }
-    return m->place ? code : tool_fail(TOOL_FAILED, "out of memory");
+    if (m->place)
+        return code;
+    tool_fail(TOOL_FAILED, "out of memory");
+    return TOOL_FAILED;
 }
 
 static void close_maker(maker *m) {
@@ -122,8 +125,7 @@ static void close_maker(maker *m) {
 
 static void make_step(maker *m, int64_t step) {
     int32_t length = (int32_t)(m->o->context + step), k = m->shape.k, next = m->shape.n_next;
-    for (int32_t r = 0; r < m->shape.n_requests; r++)
-        m->step.lengths[r] = length;
+    trace_step_set_lengths(&m->step, m->shape.n_requests, length);
 #pragma omp parallel for schedule(dynamic, 1)
     for (int i = 0; i < n_places(m); i++)
         synth_step(m->place[i].scores, length, m->step.selections + (int64_t)i * k,

@@ -37,3 +37,8 @@ void trace_step_close(trace_step *step) {
     free(step->next_tokens);
     free(step->next_scores);
 }
+
+void trace_step_set_lengths(trace_step *step, int32_t n_requests, int64_t length) {
+    for (int32_t r = 0; r < n_requests; r++)
+        step->lengths[r] = (int32_t)length;
+}

@@ -8,6 +8,7 @@
 
 int trace_import(int argc, char **argv);
 int trace_info(int argc, char **argv);
+int trace_record(int argc, char **argv);
 int trace_cut(int argc, char **argv);
 int trace_synth(int argc, char **argv);
 
@@ -25,5 +26,7 @@ typedef struct trace_step {
 } trace_step;
 int trace_step_open(trace_step *step, const trace_shape *shape); /* an exit code after the message */
 void trace_step_close(trace_step *step);
+/* All requests are of this length. */
+void trace_step_set_lengths(trace_step *step, int32_t n_requests, int64_t length);
 
 #endif

@@ -19,8 +19,8 @@ struct trace_writer {
     char *path;
     int fd;
     trace_shape shape;
-    int64_t done; /* steps that are whole */
-    const char *note[TRACE_NOTES];
+    int64_t done;        /* steps that are whole */
+    json_t *notes;       /* the metadata */
     size_t header_bytes; /* kept for the header, the length before it not counted */
 };
 
@@ -46,27 +46,28 @@ static int64_t begin_of(const trace_shape *s, int64_t n_steps, int tensor) {
 
 /* ------------------------------------------------------------------------------------------------------- header -- */
 
-static json_t *metadata_json(const trace_writer *w) {
+/* What stays the same of the metadata; NULL without memory, or when a note is not UTF-8. */
+static json_t *notes_json(const trace_shape *shape, const char *const note[TRACE_NOTES]) {
     char number[24];
-    json_t *metadata = json_pack("{s:s}", "hisparse_trace", "1");
-    snprintf(number, sizeof number, "%" PRId64, w->done);
-    json_object_set_new(metadata, "steps", json_string(number));
-    snprintf(number, sizeof number, "%d", w->shape.k);
-    json_object_set_new(metadata, "k", json_string(number));
+    snprintf(number, sizeof number, "%d", shape->k);
+    json_t *notes = json_pack("{s:s, s:s}", "hisparse_trace", "1", "k", number);
     int failed = 0;
     for (int i = 0; i < TRACE_NOTES; i++)
-        if (w->note[i])
-            failed |= json_object_set_new(metadata, trace_note_keys[i], json_string(w->note[i]));
+        if (note[i])
+            failed |= json_object_set_new(notes, trace_note_keys[i], json_string(note[i]));
     if (!failed)
-        return metadata;
-    json_decref(metadata);
+        return notes;
+    json_decref(notes);
     return NULL;
 }
 
-/* Of a file whose tensors have n_steps steps; NULL without memory, or when a note is not UTF-8. */
+/* Of a file whose tensors have n_steps steps; NULL without memory. */
 static json_t *header_json(const trace_writer *w, int64_t n_steps) {
     const trace_shape *s = &w->shape;
-    json_t *header = json_pack("{s:o}", "__metadata__", metadata_json(w));
+    char done[24];
+    snprintf(done, sizeof done, "%" PRId64, w->done);
+    json_object_set_new(w->notes, "steps", json_string(done));
+    json_t *header = json_pack("{s:O}", "__metadata__", w->notes);
     for (int i = 0; header && i < N_TENSORS; i++) {
         json_int_t from = begin_of(s, n_steps, i), to = begin_of(s, n_steps, i + 1);
         json_t *shape = i == 1 ? json_pack("[I, i]", (json_int_t)n_steps, s->n_requests)
@@ -133,7 +134,7 @@ static int64_t place_of(const trace_writer *w, int64_t n_steps, int tensor) {
 /* Room for the longest header there will be: a few digits more than the first one has. */
 static int keep_header(trace_writer *w) {
     size_t length = header_text(w, w->shape.n_steps, NULL, 0);
-    if (length == 0)
+    if (!w->notes || length == 0)
         return tool_fail(TOOL_BAD_INPUT, "'%s': its notes must be UTF-8", w->path);
     w->header_bytes = (length + 24 + 511) / 512 * 512 - LENGTH_BYTES;
     if (ftruncate(w->fd, place_of(w, w->shape.n_steps, N_TENSORS)) != 0)
@@ -156,8 +157,10 @@ trace_writer *trace_create(const char *path, const trace_shape *shape, const cha
         free(copy);
         return NULL;
     }
-    *w = (trace_writer){.path = copy, .fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666), .shape = *shape};
-    memcpy(w->note, note, sizeof w->note);
+    *w = (trace_writer){.path = copy,
+                        .fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666),
+                        .shape = *shape,
+                        .notes = notes_json(shape, note)};
     if (w->fd < 0)
         tool_fail(TOOL_BAD_INPUT, "cannot write '%s': %s; it must be the path of a new file", path, strerror(errno));
     else if (keep_header(w) == TOOL_OK)
@@ -218,6 +221,7 @@ int trace_finish(trace_writer *w, int code) {
         unlink(w->path);
     if (w->fd >= 0 && close(w->fd) != 0 && failed == TOOL_OK)
         failed = cannot_write(w);
+    json_decref(w->notes);
     free(w->path);
     free(w);
     return code == TOOL_OK ? failed : code;
