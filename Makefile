@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `make demo` and `make test` do all their own set-up on Debian 12 and Ubuntu 22.04 or later, and may be run again at will.
 
-PACKAGES := build-essential cmake pkg-config libcmocka-dev libjansson-dev libopenblas-openmp-dev python3 python3-numpy
+PACKAGES := build-essential cmake pkg-config libcmocka-dev libjansson-dev libzip-dev libopenblas-openmp-dev python3 python3-numpy
 DEMO_PACKAGES := python3-pip bible-kjv
 CLANG_PACKAGES := clang libomp-dev
 LINT_PACKAGES := clang-format clang-tidy
@@ -84,7 +84,7 @@ tsan: deps-clang
 FUZZ_SECONDS := 60
 fuzz: deps-clang
 	cmake --preset fuzz && cmake --build --preset fuzz -j $(JOBS)
-	for t in gguf safetensors tokenizer api; do mkdir -p build/fuzz/corpus/$$t && \
+	for t in gguf safetensors trace tokenizer api; do mkdir -p build/fuzz/corpus/$$t && \
 	  build/fuzz/bin/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) -timeout=20 -print_final_stats=1 build/fuzz/corpus/$$t tests/fuzz/corpus/$$t || exit 1; done
 
 # Lines of src/ that the tests reach; ops, engine and tools are not counted.

@@ -24,6 +24,10 @@ for library in "$build"/lib/libhisparse*.so; do
 done
 where() { ldd "$build/bin/$1" | awk -v name="$2" '$1 == name { print $3 }'; }
 for library in "${libraries[@]}"; do cp "$(realpath "$(where test_recency "$library")")" "$bundle/lib/$library"; done
+zip=$(where hisparse libzip.so.4) # and what it packs and encrypts with
+for library in "$zip" $(ldd "$zip" | awk '$3 ~ /^\// && $1 !~ /^lib(c|m)\.so/ { print $3 }'); do
+  cp "$(realpath "$library")" "$bundle/lib/$(basename "$library")"
+done
 
 # OpenBLAS is 36 MB, and on the GPU machine only tiny models are computed on the CPU, to compare with. What stands in for it
 # has the three functions the engine names, for the layouts it names.

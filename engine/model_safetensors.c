@@ -60,8 +60,8 @@ static float *load(model_loader *l, const char *name, shape wanted) {
     float *weights = model__grab((size_t)t->n_numbers, sizeof *weights);
     if (!weights)
         model__fail(l, name, name, "not enough memory for %lld numbers", (long long)t->n_numbers);
-    else
-        hsp_unpack(t->dtype, t->data, (size_t)t->n_numbers, weights);
+    else if (hsp_unpack(t->dtype, t->data, (size_t)t->n_numbers, weights) != HSP_OK)
+        model__fail(l, name, name, "is of whole numbers; a model has F32, F16 and BF16");
     l->m->weight_bytes += (size_t)t->n_numbers * sizeof *weights;
     return weights;
 }

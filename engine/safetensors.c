@@ -70,6 +70,10 @@ uint64_t safetensors_place(const safetensors *file, const char *key) {
     return found ? (uint64_t)(found - file->bytes) : LENGTH_BYTES; /* a name may be written with escapes */
 }
 
+uint64_t safetensors_data_place(const safetensors *file) {
+    return LENGTH_BYTES + file->header_bytes;
+}
+
 static int check_metadata(const safetensors *file, json_t *metadata) {
     const char *key;
     json_t *value;
@@ -103,7 +107,7 @@ static int read_dtype(const safetensors *file, const char *name, json_t *entry, 
     static const struct {
         const char *name;
         int32_t dtype;
-    } known[] = {{"F32", HSP_F32}, {"F16", HSP_F16}, {"BF16", HSP_BF16}};
+    } known[] = {{"F32", HSP_F32}, {"F16", HSP_F16}, {"BF16", HSP_BF16}, {"I32", SAFETENSORS_I32}};
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     char text[32];
     if (!dtype)
@@ -113,7 +117,7 @@ static int read_dtype(const safetensors *file, const char *name, json_t *entry, 
             tensor->dtype = known[i].dtype;
             return 0;
         }
-    return fail_tensor(file, name, "has dtype \"%s\", known are F32, F16 and BF16",
+    return fail_tensor(file, name, "has dtype \"%s\", known are F32, F16, BF16 and I32",
                        mapped_file_printable(dtype, strlen(dtype), text, sizeof text));
 }
 
@@ -139,6 +143,10 @@ static int read_shape(const safetensors *file, const char *name, json_t *entry, 
     return 0;
 }
 
+static int64_t number_bytes(int32_t dtype) {
+    return dtype == HSP_F32 || dtype == SAFETENSORS_I32 ? 4 : 2;
+}
+
 static int read_offsets(const safetensors *file, const char *name, json_t *entry, safetensors_tensor *tensor) {
     json_t *offsets = json_object_get(entry, "data_offsets");
     json_t *first = json_array_get(offsets, 0), *after = json_array_get(offsets, 1);
@@ -148,7 +156,7 @@ static int read_offsets(const safetensors *file, const char *name, json_t *entry
     if (from < 0 || to < from || (uint64_t)to > file->data_bytes)
         return fail_tensor(file, name, "has data_offsets [%" PRId64 ", %" PRId64 "], the data has %" PRIu64 " bytes",
                            from, to, file->data_bytes);
-    if (__builtin_mul_overflow(tensor->n_numbers, tensor->dtype == HSP_F32 ? 4 : 2, &bytes) || bytes != to - from)
+    if (__builtin_mul_overflow(tensor->n_numbers, number_bytes(tensor->dtype), &bytes) || bytes != to - from)
         return fail_tensor(file, name, "has %" PRId64 " numbers in %" PRId64 " bytes", tensor->n_numbers, to - from);
     tensor->data = file->bytes + LENGTH_BYTES + file->header_bytes + from;
     tensor->data_bytes = (size_t)bytes;

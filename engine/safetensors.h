@@ -8,11 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SAFETENSORS_MAX_DIMS = 8 };
+enum { SAFETENSORS_MAX_DIMS = 8, SAFETENSORS_I32 = 64 /* no enum hsp_dtype */ };
 
 typedef struct safetensors_tensor {
     const char *name;                   /* UTF-8 */
-    int32_t dtype;                      /* HSP_F32, HSP_F16 or HSP_BF16; others are refused */
+    int32_t dtype;                      /* HSP_F32, HSP_F16, HSP_BF16, SAFETENSORS_I32; others are refused */
     int32_t n_dims;                     /* 0: one number */
     int64_t dims[SAFETENSORS_MAX_DIMS]; /* dims[n_dims - 1] is the row length; any may be 0 */
     int64_t n_numbers;
@@ -40,5 +40,7 @@ const safetensors_tensor *safetensors_find(const safetensors *file, const char *
 
 /* Where in the file a key of the header, "__metadata__" included, stands; for messages. */
 uint64_t safetensors_place(const safetensors *file, const char *key);
+/* Where in the file the data, and with it the first tensor, begins. */
+uint64_t safetensors_data_place(const safetensors *file);
 
 #endif

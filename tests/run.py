@@ -31,7 +31,7 @@ def programs(build):
     """Name and command of everything there is to run."""
     bin_dir = os.path.join(build, "bin")
     found = [(name, [os.path.join(bin_dir, name)]) for name in sorted(os.listdir(bin_dir)) if name.startswith("test_")]
-    for target in ("gguf", "safetensors", "tokenizer", "api"):
+    for target in ("gguf", "safetensors", "trace", "tokenizer", "api"):
         replay = os.path.join(bin_dir, "replay_" + target)
         if os.path.exists(replay):
             found.append(("replay_" + target, [replay, os.path.join(HERE, "fuzz", "corpus", target)]))

@@ -5,7 +5,7 @@
 
 int cmd_run(int argc, char **argv) {
     run r = {0};
-    int code = run_parse(argc, argv, &r.options);
+    int code = run_parse(argc, argv, &run_argp, &r.options, &r.options);
     if (code != 0)
         return code;
     tool_watch_interrupt();

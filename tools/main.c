@@ -26,6 +26,8 @@ static const command commands[] = {
     {"bench", cmd_bench, "measure swap-in beside a plain copy of the same rows"},
     {"calibrate", cmd_calibrate, "measure the GPU and its host memory, and choose knobs for them"},
     {"plan", cmd_plan, "how many requests of a model fit a machine, how fast, and whether the cache is worth it"},
+    {"trace", cmd_trace, "record, import, make, cut and look at traces of selections"},
+    {"sweep", cmd_sweep, "misses of every policy and number of slots over traces, and which to take"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -50,10 +50,24 @@ static void parse_reals(struct argp_state *state, const tool_option *o, const ch
     }
 }
 
+static error_t parse_word(struct argp_state *state, const parse *p, const char *text) {
+    const tool_option *o = p->table;
+    int most = (int)(sizeof((tool_words *)0)->word / sizeof(char *));
+    while (o->name && o->kind != TOOL_WORDS)
+        o++;
+    if (!o->name)
+        argp_error(state, "'%s' is not expected here", text);
+    tool_words *words = (tool_words *)(p->values + o->offset);
+    if (words->n == most)
+        argp_error(state, "'%s' is one word more than %d", text, most);
+    words->word[words->n++] = text;
+    return 0;
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state) {
     const parse *p = state->input;
     if (key == ARGP_KEY_ARG)
-        argp_error(state, "'%s' is not expected here", text);
+        return parse_word(state, p, text);
     if (key < FIRST_KEY || key >= FIRST_KEY + MOST_OPTIONS)
         return ARGP_ERR_UNKNOWN;
     const tool_option *o = &p->table[key - FIRST_KEY];
@@ -75,6 +89,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case TOOL_REALS:
         parse_reals(state, o, text, (tool_reals *)field);
         break;
+    case TOOL_WORDS: /* has no key */
+        break;
     }
     return 0;
 }
@@ -82,9 +98,13 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 void tool_options(const tool_option *table, const char *about, int argc, char **argv, void *values) {
     struct argp_option options[MOST_OPTIONS + 1] = {{0}};
     parse input = {table, values};
-    for (int i = 0; i < MOST_OPTIONS && table[i].name; i++)
-        options[i] = (struct argp_option){table[i].name, FIRST_KEY + i, table[i].argument, 0, table[i].help, 0};
-    struct argp argp = {options, parse_option, NULL, about, NULL, NULL, NULL};
+    const char *words = NULL;
+    for (int i = 0, n = 0; i < MOST_OPTIONS && table[i].name; i++)
+        if (table[i].kind == TOOL_WORDS)
+            words = table[i].argument;
+        else
+            options[n++] = (struct argp_option){table[i].name, FIRST_KEY + i, table[i].argument, 0, table[i].help, 0};
+    struct argp argp = {options, parse_option, words, about, NULL, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &input);
 }
 

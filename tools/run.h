@@ -46,6 +46,9 @@ typedef struct run {
     FILE *metrics;
     double load_seconds, prefill_seconds, decode_seconds, resident_seconds;
     int stopped; /* by Ctrl-C */
+    int (*after_step)(
+        void *context); /* called with after_step_context once a token is decoded; an exit code. NULL: not */
+    void *after_step_context;
     run_difference difference;
 } run;
 
@@ -60,8 +63,13 @@ int32_t run_stores(const run *r);
 /* Seconds spent in swap-in so far, in stores from .. to - 1; NAN on a GPU, where a step is one piece. */
 double run_swap_seconds(const run *r, int32_t from, int32_t to);
 
-/* Parse; returns 0, or an exit code after the message. */
-int run_parse(int argc, char **argv, run_options *options);
+/* The options of `hisparse run`; another command may have them as its own through a child of its parser. */
+struct argp;
+extern const struct argp run_argp;
+
+/* Set defaults, parse with a parser that is run_argp or has it for a child, given `input`, and check; returns 0, or an
+ * exit code after the message. */
+int run_parse(int argc, char **argv, const struct argp *argp, void *input, run_options *options);
 
 /* Each returns 0, or an exit code after the message. */
 int run_start_options(run_options *options); /* defaults, and knobs of the environment */

@@ -102,6 +102,9 @@ static int step(run *r, int32_t token, hsp_counters *before, int32_t *next_out) 
         return tool_fail(TOOL_FAILED, "decode: %s", r->cached->error);
     double seconds = run_now() - start;
     r->decode_seconds += seconds;
+    int code = r->after_step ? r->after_step(r->after_step_context) : 0;
+    if (code != 0)
+        return code;
     if (r->check) {
         start = run_now();
         if (decoder_step(r->check, token) != 0)

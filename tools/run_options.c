@@ -188,16 +188,17 @@ int run_check_backend(run_options *options) {
     return 0;
 }
 
-int run_parse(int argc, char **argv, run_options *options) {
-    static const struct argp argp = {options_table,
-                                     parse_option,
-                                     NULL,
-                                     "Decode a text with a bounded KV cache.\vFor example: hisparse run --model m.gguf "
-                                     "--prompt-file book.txt --top-k 1024 --slots 2048 --verify",
-                                     NULL,
-                                     NULL,
-                                     NULL};
-    if (run_start_options(options) != 0 || argp_parse(&argp, argc, argv, 0, NULL, options) != 0)
+const struct argp run_argp = {options_table,
+                              parse_option,
+                              NULL,
+                              "Decode a text with a bounded KV cache.\vFor example: hisparse run --model m.gguf "
+                              "--prompt-file book.txt --top-k 1024 --slots 2048 --verify",
+                              NULL,
+                              NULL,
+                              NULL};
+
+int run_parse(int argc, char **argv, const struct argp *argp, void *input, run_options *options) {
+    if (run_start_options(options) != 0 || argp_parse(argp, argc, argv, 0, NULL, input) != 0)
         return TOOL_BAD_INPUT;
     /* Here, for it may come from the environment. */
     if (run_check_backend(options) != 0)

@@ -35,5 +35,7 @@ int cmd_verify(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_calibrate(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_trace(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 
 #endif

@@ -38,7 +38,7 @@ def test_unknown_option(cli):
 
 
 def test_help_of_commands(cli):
-    for command in ("run", "score", "info", "verify", "bench", "calibrate", "plan"):
+    for command in ("run", "score", "info", "verify", "bench", "calibrate", "plan", "sweep"):
         cli.golden(f"help_{command}", command, "--help")
     cli.golden("help_bench_swap_in", "bench", "swap-in", "--help")
     cli.golden("help_bench_decode_path", "bench", "decode-path", "--help")

@@ -277,9 +277,25 @@ def wrong_metadata():
         bad_model(tiny.safetensors([], {} if text is None else {"hisparse": text}), "offset ", says)
 
 
+def weights_of_whole_numbers():
+    """A type that the reader of files knows, for traces, and a model cannot have: as many bytes as two of BF16."""
+    data = whole()
+    end = struct.unpack("<Q", data[:8])[0] + 8
+    header = json.loads(data[8:end])
+    one = header["embedding"]
+    one["dtype"] = "I32"
+    added = one["data_offsets"][1] - one["data_offsets"][0]
+    for name, entry in header.items():
+        if name != "__metadata__":
+            entry["data_offsets"] = [at + added * (at > 0) for at in entry["data_offsets"]]
+    text = json.dumps(header).encode()
+    bad_model(struct.pack("<Q", len(text)) + text + bytes(added) + data[end:], "embedding: is of whole numbers")
+
+
 TESTS = [every_architecture_is_verified, tokens_are_bytes, json_tells_the_stores, text_is_the_same_everywhere,
          top_k_may_be_another, short_prompts, cuda_is_verified,
-         cuda_json, cuda_short_prompts, cuda_refuses_what_it_cannot_do, cuda_is_refused_without_a_device, wrong_options, missing_files, truncated_models, hostile_bytes, wrong_metadata]
+         cuda_json, cuda_short_prompts, cuda_refuses_what_it_cannot_do, cuda_is_refused_without_a_device, wrong_options, missing_files, truncated_models, hostile_bytes, wrong_metadata,
+         weights_of_whole_numbers]
 
 
 if __name__ == "__main__":

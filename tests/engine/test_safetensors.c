@@ -196,7 +196,7 @@ static void hostile_tensors(void **state) {
            "not described by an object");
     expect("\"dtype\":\"F16\",", "", "\"half\"", "has no dtype");
     expect("\"F16\"", "16", "\"half\"", "has no dtype");
-    expect("\"F16\"", "\"I64\"", "\"half\"", "has dtype \"I64\", known are F32, F16 and BF16");
+    expect("\"F16\"", "\"I64\"", "\"half\"", "has dtype \"I64\", known are F32, F16, BF16 and I32");
     expect("\"F16\"", "\"\\u001b[31m\"", "\"half\"", "has dtype \"?[31m\"");
     expect("\"shape\":[2,3],", "", "\"wide\"", "has no shape");
     expect("[2,3]", "{}", "\"wide\"", "has no shape");

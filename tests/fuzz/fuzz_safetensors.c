@@ -22,9 +22,11 @@ static void touch_tensor(const safetensors *file, size_t index, const uint8_t *b
     const safetensors_tensor *t = safetensors_at(file, index);
     const uint8_t *data = t->data;
     require(data >= bytes && data <= bytes + n_bytes && t->data_bytes <= (size_t)(bytes + n_bytes - data));
-    require(t->data_bytes == (size_t)t->n_numbers * (t->dtype == HSP_F32 ? 4 : 2));
+    require(t->data_bytes == (size_t)t->n_numbers * (t->dtype == HSP_F32 || t->dtype == SAFETENSORS_I32 ? 4 : 2));
     require(safetensors_find(file, t->name) == t);
     require(safetensors_place(file, t->name) < n_bytes);
+    if (t->dtype == SAFETENSORS_I32)
+        return;
     float *numbers = malloc((size_t)t->n_numbers * sizeof *numbers + 1);
     require(numbers != NULL);
     require(hsp_unpack(t->dtype, t->data, (size_t)t->n_numbers, numbers) == HSP_OK);
