@@ -262,7 +262,7 @@ int bench_decode_path(int argc, char **argv) {
     if (code == TOOL_OK)
         code = emit_open(&file, o.bench.output);
     if (code == TOOL_OK) {
-        b.times = calloc((size_t)b.cases.n, sizeof *b.times);
+        b.times = calloc((size_t)b.cases.n + 1, sizeof *b.times);
         tool_watch_interrupt();
         code = finish(&b, &file, b.times ? run(&b) : tool_fail(TOOL_FAILED, "out of memory"));
     }
