@@ -8,7 +8,6 @@
  */
 #include "hisparse_ops_gpu.h"
 
-#include "../ops/cuda/mla_launch.h"
 #include "../ops/cuda/mla_wgmma.cuh"
 
 #include <cuda_bf16.h>
@@ -307,23 +306,22 @@ static void call(const bench_case &c, const bench_memory &m, size_t layer) {
                                c.n_chunks, NULL, m.out, NULL, stream));
 }
 
-static void run(const bench_case &c, int variant) {
+static void run(const bench_case &c) {
     /* With a list for each KV head, a list's rows are read for that head alone. */
     double bytes = (double)c.batch * c.n_rows * (double)row_bytes_of(c);
     double products = 2.0 * c.batch * c.n_heads * (double)c.n_rows * (c.key_dim + c.value_dim);
     size_t layers = std::min<size_t>(96, std::max<size_t>(4, COLD_BYTES / (size_t)bytes + 1));
     bench_memory m = make_memory(c, layers);
-    hsp__mla_variant = variant;
     double us = 1e3 * time_graph((int)layers, [&] {
                     for (size_t layer = 0; layer < layers; layer++)
                         call(c, m, layer);
                 });
     double ceiling = 1e6 * std::max(bytes / bandwidth, products / product_rate);
-    printf("{\"case\": \"%s\", \"variant\": %d, \"batch\": %d, \"heads\": %d, \"kv_heads\": %d, \"key\": %d, "
-           "\"value\": %d, \"rows\": %d, "
-           "\"chunks\": %d, \"us\": %.2f, \"gb_s\": %.0f, \"tflop_s\": %.0f, \"ceiling_us\": %.2f, \"ratio\": %.2f}\n",
-           c.name, variant, c.batch, c.n_heads, c.n_kv_heads, c.key_dim, c.value_dim, c.n_rows, c.n_chunks, us,
-           bytes / us * 1e-3, products / us * 1e-6, ceiling, us / ceiling);
+    printf(
+        "{\"case\": \"%s\", \"batch\": %d, \"heads\": %d, \"kv_heads\": %d, \"key\": %d, \"value\": %d, \"rows\": %d, "
+        "\"chunks\": %d, \"us\": %.2f, \"gb_s\": %.0f, \"tflop_s\": %.0f, \"ceiling_us\": %.2f, \"ratio\": %.2f}\n",
+        c.name, c.batch, c.n_heads, c.n_kv_heads, c.key_dim, c.value_dim, c.n_rows, c.n_chunks, us, bytes / us * 1e-3,
+        products / us * 1e-6, ceiling, us / ceiling);
     fflush(stdout);
     free_memory(m);
 }
@@ -338,7 +336,6 @@ int main(int argc, char **argv) {
     measure_ceilings();
     for (const bench_case &c : cases)
         if (argc < 2 || strstr(c.name, argv[1]))
-            for (int variant = 0; variant < (c.format == HSP_MLA_BF16 ? HSP__MLA_VARIANTS : 1); variant++)
-                run(c, variant);
+            run(c);
     return 0;
 }

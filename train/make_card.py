@@ -28,16 +28,14 @@ def quality(part):
     if not part or "failed" in part:
         return ["Not measured in this run."]
     low, high = part["short_context_bytes"]
-    rows = [("dense", f"all before it, {part['length']} bytes at most", "dense"),
-            ("sparse", f"all before it, {part['length']} bytes at most", "sparse"),
-            ("dense", f"the last {low} to {high} bytes", "short_dense"),
-            ("sparse", f"the last {low} to {high} bytes", "short_sparse")]
+    rows = [(mode, f"all before it, {part['length']} bytes at most", mode) for mode in ("dense", "sparse")]
+    rows += [(mode, f"the last {low} to {high} bytes", f"short_{mode}") for mode in ("dense", "sparse")]
+    saved = [f"{number(part[f'short_minus_{mode}'])} {mode}" for mode in ("dense", "sparse") if f"short_minus_{mode}" in part]
     return [f"Bits per byte of the last {part['scored']} bytes of {part['dense']['documents']} held-out documents of "
             f"{part['length']} bytes (mean ± standard error over documents).", "",
             "| attention | context | bits per byte |", "| --- | --- | --- |",
-            *(f"| {mode} | {context} | {number(part[key])} |" for mode, context, key in rows), "",
-            f"The long context saves {number(part['short_minus_dense'])} dense and {number(part['short_minus_sparse'])} sparse; sparse "
-            f"attention costs {number(part['sparse_minus_dense'])}."]
+            *(f"| {mode} | {context} | {number(part[key])} |" for mode, context, key in rows if key in part), "",
+            f"The long context saves {' and '.join(saved)}; sparse attention costs {number(part['sparse_minus_dense'])}.", ""]
 
 
 def needles(part):
@@ -85,18 +83,29 @@ def training(parts, shape):
 
 
 def card(name, file, entries):
-    """entries: (results, the model's entry) in order of time; some may have measurements only."""
+    """entries: (results, the model's entry) in order of time; some may have measurements only. Measured is the last shape
+    alone; of needles and recall, which are counts, by the longest run."""
     parts = [(results, entry) for results, entry in entries if entry["training"]]
-    found = ([{}] + [entry["evaluation"] for _, entry in entries if entry["evaluation"]])[-1]
     results, entry = parts[-1]
     facts, data = entry["training"], file.read_bytes()
-    shape = found.get("shape", facts["shape"])
+    measured = [(entry["evaluation"], entry["evaluation"].get("shape") or entry["training"]["shape"]) for _, entry in entries if entry["evaluation"]]
+    shape = measured[-1][1] if measured else facts["shape"]
+    found = [evaluation for evaluation, of in measured if of == shape]
+    most = lambda key: max((evaluation[key] for evaluation in found if key in evaluation), key=asked, default=None)
     return [f"# {name}", "", f"{ABOUT[shape['architecture']]} A byte-level decoder of {facts['parameters'] / 1e6:.1f} M "
             "parameters, made to exercise a sparse cache, not to write: it knows source code and technical prose.", "",
             f"`{file.name}`: {len(data)} bytes, bf16, sha256 `{hashlib.sha256(data).hexdigest()}`. Apache-2.0. Finished on {results['date']}.", "",
             "| shape | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in shape.items()), "",
-            "## Quality", "", *quality(found.get("bits_per_byte")), "", "## Needles", "", *needles(found.get("needles")), "",
-            "## Selector", "", *selector(found.get("recall")), "", "## Training", "", *training([(of, part["training"]) for of, part in parts], shape), ""]
+            "## Quality", "", *(line for evaluation in found for line in quality(evaluation.get("bits_per_byte"))), "## Needles", "",
+            *needles(most("needles")), "", "## Selector", "", *selector(most("recall")), "",
+            "## Training", "", *training([(of, part["training"]) for of, part in parts], shape), ""]
+
+
+def asked(part):
+    """How much a part of an evaluation has seen."""
+    if "queries" in part:
+        return part["queries"]
+    return sum(cell[1] for lengths in part.values() for cells in lengths.values() for cell in cells.values())
 
 
 def main():

@@ -229,54 +229,40 @@ static __device__ __forceinline__ void sum_theirs(const shared_state<FORMAT> &sm
     sum_tile(sm, buffer, buffer ^ 1, operand_at(hsp__shared(sm.tile[buffer]) + ROPE * COLUMN_BYTES, 16), w);
 }
 
-/* When sum_theirs is over. */
-template <int FORMAT>
-static __device__ __forceinline__ void release_theirs(shared_state<FORMAT> &sm, int32_t n) {
-    products_wait<1>();
-    release(&sm.emptied[n & 1][2]);
-    products_wait<0>();
-    release(&sm.emptied[n & 1][3]);
-}
-
 /* S of tile n and, but for the block's first tile, the sums of tile n - 1. */
-template <int FORMAT, int VARIANT, bool FIRST>
+template <int FORMAT, bool FIRST>
 static __device__ __forceinline__ uint64_t score_tile(shared_state<FORMAT> &sm, const hsp__attention &a,
                                                       const hsp__job &j, int32_t n, float (&scores)[32],
                                                       worker_state &w) {
-    const bool BEHIND = VARIANT == HSP__MLA_SUMS_BEHIND;
     score_half<FORMAT, 0>(sm, n, scores);
-    if (!FIRST && !BEHIND)
+    if (!FIRST)
         sum_theirs(sm, n - 1, w);
     score_half<FORMAT, 1>(sm, n, scores);
-    if (!FIRST && BEHIND)
-        sum_theirs(sm, n - 1, w);
     const uint64_t there = rows_there(a, j, j.tile + n);
-    if (!FIRST && !BEHIND) { /* the second half of S is two groups */
+    if (!FIRST) { /* the second half of S is two groups */
         products_wait<3>();
         release(&sm.emptied[(n & 1) ^ 1][2]);
         products_wait<2>();
         release(&sm.emptied[(n & 1) ^ 1][3]);
     }
-    products_wait<!FIRST && BEHIND ? 2 : 0>();
+    products_wait<0>();
     return there;
 }
 
 /* All of tile n that is its own worker's. */
-template <int FORMAT, int VARIANT, bool FIRST>
+template <int FORMAT, bool FIRST>
 static __device__ __forceinline__ void own_tile(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j,
                                                 int32_t n, worker_state &w) {
     const int buffer = n & 1;
     float scores[32], fade[2];
     uint32_t weights[16];
-    const uint64_t there = score_tile<FORMAT, VARIANT, FIRST>(sm, a, j, n, scores, w);
+    const uint64_t there = score_tile<FORMAT, FIRST>(sm, a, j, n, scores, w);
     float most[2] = {w.top[0], w.top[1]}; /* of tile n - 1 by now */
     mask_scores(scores, there, a.scale, most);
     raise(w, most, fade);
     weigh(scores, w, weights);
     group_sync<128>(SCORED + buffer);
     leave_weights(sm, buffer, w, weights);
-    if (!FIRST && VARIANT == HSP__MLA_SUMS_BEHIND)
-        release_theirs(sm, n - 1);
     fade_values(w, fade);
     sum_tile(sm, buffer, buffer, weights, w);
     products_wait<1>();
@@ -285,7 +271,7 @@ static __device__ __forceinline__ void own_tile(shared_state<FORMAT> &sm, const 
     release(&sm.emptied[buffer][1]);
 }
 
-template <int FORMAT, int VARIANT>
+template <int FORMAT>
 static __device__ __forceinline__ void work(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j,
                                             int which, worker_state &w) {
     const int32_t n_tiles = j.end - j.tile;
@@ -293,11 +279,11 @@ static __device__ __forceinline__ void work(shared_state<FORMAT> &sm, const hsp_
     if (n_tiles <= 0)
         return;
     if (which == 0) {
-        own_tile<FORMAT, VARIANT, true>(sm, a, j, 0, w);
+        own_tile<FORMAT, true>(sm, a, j, 0, w);
         n = 2;
     }
     for (; n < n_tiles; n += 2)
-        own_tile<FORMAT, VARIANT, false>(sm, a, j, n, w);
+        own_tile<FORMAT, false>(sm, a, j, n, w);
     if (n == n_tiles) { /* the last tile is the other's */
         sum_theirs(sm, n - 1, w);
         products_wait<0>();
@@ -322,13 +308,13 @@ static __device__ __forceinline__ void leave_results(shared_state<FORMAT> &sm, c
                                                                            w.values[i / 64][i % 64 + 1]};
 }
 
-template <int FORMAT, int VARIANT>
+template <int FORMAT>
 static __device__ __forceinline__ void be_worker(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j,
                                                  int which) {
     load_query(sm, a, j);
     group_sync<WORKERS>(QUERY_THERE);
     worker_state w = {{-FLT_MAX, -FLT_MAX}, {0.0f, 0.0f}, {}};
-    work<FORMAT, VARIANT>(sm, a, j, which, w);
+    work<FORMAT>(sm, a, j, which, w);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         w.sum[h] = hsp__row_sum(w.sum[h]);
@@ -341,9 +327,9 @@ static __device__ __forceinline__ void be_worker(shared_state<FORMAT> &sm, const
     hsp__combine<VALUE_DIM>(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
 }
 
-template <int FORMAT, int VARIANT>
+template <int FORMAT>
 static __device__ __forceinline__ void be_loader(shared_state<FORMAT> &sm, const hsp__attention &a, const hsp__job &j) {
-    load_tiles<VARIANT != HSP__MLA_NO_FETCH_AHEAD>(sm, a, j);
+    load_tiles(sm, a, j);
     hsp__combine<VALUE_DIM>(a, j, HEADS, &sm, (int32_t)threadIdx.x / 32, THREADS / 32);
 }
 
@@ -359,7 +345,7 @@ static __device__ __forceinline__ void make_barriers(shared_state<FORMAT> &sm) {
     barriers_ready();
 }
 
-template <int FORMAT, int VARIANT>
+template <int FORMAT>
 static __device__ __forceinline__ void attend(const hsp__attention &a, unsigned char *memory) {
     shared_state<FORMAT> &sm = *(shared_state<FORMAT> *)memory;
     const hsp__job job = hsp__job_of(a, HEADS);
@@ -372,41 +358,35 @@ static __device__ __forceinline__ void attend(const hsp__attention &a, unsigned 
     const int role = __shfl_sync(~0u, (int)threadIdx.x / 128, 0); /* which says that it is the same in all of a warp */
     if (role == LOADER) {
         take_registers<registers<FORMAT>::LOADER, LAUNCHED>();
-        be_loader<FORMAT, VARIANT>(sm, a, job);
+        be_loader<FORMAT>(sm, a, job);
     } else {
         take_registers<registers<FORMAT>::WORKER, LAUNCHED>();
-        be_worker<FORMAT, VARIANT>(sm, a, job, role);
+        be_worker<FORMAT>(sm, a, job, role);
     }
 }
 #endif
 
-template <int FORMAT, int VARIANT>
+template <int FORMAT>
 __global__ void __launch_bounds__(THREADS, 1) mla_hopper_kernel(const __grid_constant__ hsp__attention a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char memory[];
-    attend<FORMAT, VARIANT>(a, memory);
+    attend<FORMAT>(a, memory);
 #endif
 }
 
-template <int FORMAT, int VARIANT>
+template <int FORMAT>
 static int launch(const hsp__attention &a, const hsp_gpu_batch *batch, void *stream) {
     unsigned blocks;
     int status = hsp__attention_blocks(a, batch, &blocks);
     return status ? status
-                  : hsp__gpu_launch((const void *)mla_hopper_kernel<FORMAT, VARIANT>, dim3(blocks), THREADS, a.n_chunks,
+                  : hsp__gpu_launch((const void *)mla_hopper_kernel<FORMAT>, dim3(blocks), THREADS, a.n_chunks,
                                     sizeof(shared_state<FORMAT>), &a, stream);
 }
 
-int hsp__mla_variant = HSP__MLA_SUMS_BETWEEN;
-
 int hsp__mla_hopper_launch(const hsp__attention &a, int32_t format, const hsp_gpu_batch *batch, void *stream) {
     if (format == HSP_MLA_FP8)
-        return launch<HSP_MLA_FP8, HSP__MLA_SUMS_BETWEEN>(a, batch, stream);
+        return launch<HSP_MLA_FP8>(a, batch, stream);
     if (format == HSP_MLA_V4)
-        return launch<HSP_MLA_V4, HSP__MLA_SUMS_BETWEEN>(a, batch, stream);
-    if (hsp__mla_variant == HSP__MLA_SUMS_BEHIND)
-        return launch<HSP_MLA_BF16, HSP__MLA_SUMS_BEHIND>(a, batch, stream);
-    if (hsp__mla_variant == HSP__MLA_NO_FETCH_AHEAD)
-        return launch<HSP_MLA_BF16, HSP__MLA_NO_FETCH_AHEAD>(a, batch, stream);
-    return launch<HSP_MLA_BF16, HSP__MLA_SUMS_BETWEEN>(a, batch, stream);
+        return launch<HSP_MLA_V4>(a, batch, stream);
+    return launch<HSP_MLA_BF16>(a, batch, stream);
 }

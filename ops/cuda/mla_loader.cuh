@@ -84,18 +84,7 @@ static __device__ __forceinline__ void copy_part(shared_state<HSP_MLA_BF16> &sm,
     barrier_arrive_copied(hsp__shared(&sm.filled[buffer][PART]));
 }
 
-/* Rows on their way to the L2 while there is no room for them here yet. */
-static __device__ __forceinline__ void announce(const hsp__attention &a, const loader_rows &rows) {
-    if (threadIdx.x % 8 != 0)
-        return;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (rows.id[i] >= 0)
-            prefetch_bulk(hsp__row_at(a.plane[0], rows.id[i]), (ROPE + 1) * 128);
-}
-
 /* Rows of bf16 go straight to shared memory. The loader never waits for them, only for room. */
-template <bool AHEAD>
 static __device__ __forceinline__ void load_tiles(shared_state<HSP_MLA_BF16> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
     loader_rows rows = load_ids(a, j, j.tile);
@@ -109,8 +98,6 @@ static __device__ __forceinline__ void load_tiles(shared_state<HSP_MLA_BF16> &sm
         copy_part<1>(sm, from, rows, n);
         copy_part<2>(sm, from, rows, n);
         copy_part<3>(sm, from, rows, n);
-        if (AHEAD)
-            announce(a, next);
         rows = next;
     }
 }
@@ -159,7 +146,7 @@ static __device__ __forceinline__ void unpack_half(shared_state<FORMAT> &sm, con
 }
 
 /* Packed rows go through registers, a tile ahead. */
-template <bool AHEAD, int FORMAT>
+template <int FORMAT>
 static __device__ __forceinline__ void load_tiles(shared_state<FORMAT> &sm, const hsp__attention &a,
                                                   const hsp__job &j) {
     loader_state<FORMAT> l;

@@ -44,11 +44,6 @@ static __device__ __forceinline__ void barrier_arrive_copied(uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/* So many bytes from an address on to the L2, both multiples of 16. */
-static __device__ __forceinline__ void prefetch_bulk(const void *from, uint32_t bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 /* A meeting of THREADS threads of a block; id from 1 on. */
 template <int THREADS>
 static __device__ __forceinline__ void group_sync(int id) {

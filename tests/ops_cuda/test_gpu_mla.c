@@ -17,14 +17,12 @@ static void round_bf16(float *x, size_t n) {
     free(packed);
 }
 
-extern int hsp__mla_no_wgmma, hsp__mla_variant;
+extern int hsp__mla_no_wgmma;
 
-/* 0: the kernel for this GPU; 1: the one for all others; 2 and 3: variants of the first; 4: there is no such kernel,
- * the first again. */
+/* 0: the kernel for this GPU; 1: the one for all others; 2: there is no such kernel, the first again. */
 static int use_kernel(int kernel) {
     hsp__mla_no_wgmma = kernel == 1;
-    hsp__mla_variant = kernel < 2 || kernel > 3 ? 0 : kernel - 1;
-    return kernel < 4;
+    return kernel < 2;
 }
 
 #define FOR_EACH_KERNEL for (int kernel = 0; use_kernel(kernel); kernel++)
