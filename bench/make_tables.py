@@ -221,7 +221,8 @@ def accuracy_rows(results, model):
     for length, depths in model["needles"]["dense"].items():
         sums = [[sum(cell[i] for cell in model["needles"][name][length].values()) for i in (0, 1)] for name in ACCURACY]
         lines.append(["needles in %s bytes" % length, "-"] + ["%d of %d" % tuple(s) for s in sums])
-        for depth in depths:
+        one_each = all(cell[1] == 1 for cell in depths.values())
+        for depth in () if one_each else depths:
             lines.append(["at %s" % depth, "-"] + ["%d of %d" % tuple(model["needles"][name][length][depth]) for name in ACCURACY])
     shares = ["%.1f%%" % (100 * r["hits"] / (r["hits"] + r["misses"])) for r in (rows[name] for name in ACCURACY[2:])]
     lines.append(["rows found in a slot or the ring", "-", "-", "-"] + shares)
@@ -243,7 +244,7 @@ def accuracy_section(results):
         return "Not measured yet."
     sources = ", ".join("%s %s (%s)" % (name, s["version"], s["licence"]) for name, s in results["sources"].items())
     first = next(iter(results["models"].values()))["bits_per_byte"]["dense"]
-    about = "Bits per byte of the last %d of %d bytes, %d documents (mean ± standard error); %s; commit %s, %s. `%s`. Texts, all held out from training: %s." % (
+    about = "Bits per byte of the last %d of %d bytes; documents: %d (mean ± standard error); %s; commit %s, %s. `%s`. Texts, all held out from training: %s." % (
         results["scored"], results["length"], first["documents"], results["machine"], results["commit"], results["date"], results["command"], sources)
     return "\n\n".join([accuracy_model(results, name, model) for name, model in results["models"].items()] + [about])
 
