@@ -385,6 +385,15 @@ HSP_API int hsp_layer_counters(hsp_cache *cache, int32_t layer, hsp_counters *co
 HSP_API int hsp_request_counters(hsp_cache *cache, int32_t request, hsp_counters *counters_out);
 HSP_API int hsp_stats_reset(hsp_cache *cache);
 
+/* All of hsp_stats as Prometheus text (exposition format 0.0.4), for a page that is scraped. Counters since open or
+ * hsp_stats_reset, one sample a group, labelled with the backend and the group's anchor: `hisparse_hits_total`,
+ * `hisparse_misses_total`, `hisparse_fetched_bytes_total` and the others of hsp_counters; hisparse_steps_total, and
+ * requests and host pages as gauges, labelled with the backend.
+ * text_out: caller memory of `size` bytes, gets the text with a zero behind it. bytes_out: length of the text without
+ * the zero. text_out NULL and size 0: only the length, as it is now; numbers grow, so leave room. HSP_ELIMIT: `size`
+ * is too small, both numbers in the text. */
+HSP_API int hsp_stats_text(hsp_cache *cache, char *text_out, size_t size, size_t *bytes_out);
+
 /* Tokens a live request has now. */
 HSP_API int hsp_length(hsp_cache *cache, int32_t request, int32_t *n_tokens_out);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry points of an open cache: check the arguments, forward them. */
 #include "cache.h"
+#include "stats.h"
 
 #define CHECK_CACHE(cache)                                                                                             \
     if (!(cache))                                                                                                      \
@@ -299,6 +300,26 @@ int hsp_stats_reset(hsp_cache *cache) {
     if (status == HSP_OK)
         cache->steps = 0;
     return status;
+}
+
+int hsp_stats_text(hsp_cache *cache, char *text_out, size_t size, size_t *bytes_out) {
+    hsp_stats_view stats = {.struct_size = sizeof stats};
+    CHECK_CACHE(cache);
+    if ((size && need(cache, text_out, "stats_text", "text_out") != HSP_OK) ||
+        need(cache, bytes_out, "stats_text", "bytes_out") != HSP_OK)
+        return HSP_EINVAL;
+    int status = hsp_stats(cache, &stats);
+    for (int32_t g = 0; g < cache->layout.n_groups && status == HSP_OK; g++)
+        status = cache->backend->counters(cache->self, -1, g, &cache->group_counters[g], &cache->error);
+    if (status != HSP_OK)
+        return status;
+    size_t bytes = hsp__stats_text(cache, &stats, NULL, 0);
+    if (text_out && size <= bytes)
+        return hsp__fail(&cache->error, HSP_ELIMIT, "stats_text: size is %zu; the text takes %zu", size, bytes + 1);
+    if (text_out)
+        hsp__stats_text(cache, &stats, text_out, size);
+    *bytes_out = bytes;
+    return HSP_OK;
 }
 
 int hsp_length(hsp_cache *cache, int32_t request, int32_t *n_tokens_out) {

@@ -15,6 +15,7 @@ struct hsp_cache {
     int32_t batch;                                /* of the current step; -1 before the first */
     int32_t most_new;                             /* largest n_new of the current step */
     uint64_t steps;
+    hsp_counters *group_counters; /* [n_groups]: scratch of hsp_stats_text */
     const hsp__backend *backend;
     void *self; /* of the backend */
     size_t bytes;

@@ -36,6 +36,7 @@ static void lay_out(hsp_cache *c, const hsp_config *config, const hsp__backend *
     c->step_slot = hsp__carve(arena, (size_t)config->max_batch, sizeof(int32_t));
     c->step_first = hsp__carve(arena, (size_t)config->max_batch, sizeof(int32_t));
     c->step_n_new = hsp__carve(arena, (size_t)config->max_batch, sizeof(int32_t));
+    c->group_counters = hsp__carve(arena, (size_t)c->layout.n_groups, sizeof(hsp_counters));
     c->batch = -1;
     c->backend = backend;
     hsp__open_args args = {&c->layout, &c->config};
