@@ -77,6 +77,11 @@ int run_check_backend(run_options *options); /* once all are set */
 int run_load(run *r);                        /* model, prompt, cache, decoders */
 int run_prefill(run *r);                     /* all but the last token of the prompt */
 int run_decode(run *r);
+int run_open_metrics(run *r); /* once there is a cache */
+
+/* What --metrics-file asks for after a step of `seconds`, of which select_seconds in swap-in. before: counters up to
+ * the last call, which become those of now. */
+int run_write_metrics(run *r, int32_t token, double seconds, double select_seconds, hsp_counters *before);
 
 /* The parts of run_load, in this order; each as above. */
 int run_open_model(run *r); /* and its tokenizer */

@@ -65,26 +65,6 @@ static int take_token(run *r, int32_t token) {
     return 0;
 }
 
-static int write_metrics(run *r, int32_t token, double seconds, double select_seconds, hsp_counters *before) {
-    hsp_counters c;
-    char swap_in[32] = "null";
-    if (!r->metrics)
-        return 0;
-    if (!isnan(select_seconds))
-        snprintf(swap_in, sizeof swap_in, "%.9f", select_seconds);
-    hsp_request_counters(r->cached->cache, r->cached->request, &c);
-    fprintf(
-        r->metrics,
-        "{\"step\": %d, \"token\": %d, \"seconds\": %.9f, \"swap_in_seconds\": %s, \"hits\": %llu, \"misses\": %llu, "
-        "\"fetched_bytes\": %llu}\n",
-        r->n_generated, token, seconds, swap_in, (unsigned long long)(c.hits - before->hits),
-        (unsigned long long)(c.misses - before->misses), (unsigned long long)(c.fetched_bytes - before->fetched_bytes));
-    *before = c;
-    return fflush(r->metrics) == 0
-               ? 0
-               : tool_fail(TOOL_FAILED, "--metrics-file '%s': %s", r->options.metrics_file, strerror(errno));
-}
-
 int32_t run_stores(const run *r) {
     return r->m->n_layers * r->m->stores;
 }
@@ -113,7 +93,7 @@ static int step(run *r, int32_t token, hsp_counters *before, int32_t *next_out) 
         run_compare(r, r->n_generated);
     }
     *next_out = sampler_next(r->d->logits, r->m->vocab, r->options.temperature, &r->options.seed);
-    return write_metrics(r, *next_out, seconds, run_swap_seconds(r, 0, run_stores(r)) - selected, before);
+    return run_write_metrics(r, *next_out, seconds, run_swap_seconds(r, 0, run_stores(r)) - selected, before);
 }
 
 int run_decode(run *r) {

@@ -164,14 +164,6 @@ int run_open_decoders(run *r) {
     return r->d && (r->check || !o->verify) ? 0 : tool_fail(TOOL_FAILED, "%s", error);
 }
 
-/* Outputs are opened before the long work, so that a wrong path does not cost it. */
-static int open_metrics(run *r) {
-    const char *path = r->options.metrics_file;
-    if (path && !(r->metrics = fopen(path, "w")))
-        return tool_fail(TOOL_BAD_INPUT, "--metrics-file '%s': %s", path, strerror(errno));
-    return 0;
-}
-
 int run_open_model(run *r) {
     char error[512];
     double start = run_now();
@@ -198,7 +190,7 @@ int run_load(run *r) {
         code = encode_prompt(r);
     if (code == 0)
         code = run_open_decoders(r);
-    return code == 0 ? open_metrics(r) : code;
+    return code == 0 ? run_open_metrics(r) : code;
 }
 
 void run_close(run *r) {

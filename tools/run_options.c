@@ -51,7 +51,9 @@ static const struct argp_option options_table[] = {
     {"ignore-eos", IGNORE_EOS, 0, 0, "go on after an end-of-text token", 0},
     {"verify", VERIFY, 0, 0, "decode a second time with every row resident and compare every logit bit for bit", 0},
     {"json", JSON, 0, 0, "print one JSON object instead of text and table", 0},
-    {"metrics-file", METRICS, "FILE", 0, "write one JSON line a step", 0},
+    {"metrics-file", METRICS, "FILE", 0,
+     "write one JSON line a step; to a FILE that ends in .prom all counters as Prometheus text, anew after each step",
+     0},
     {0}};
 
 static int read_int(struct argp_state *state, const char *name, const char *text, long least, long most, int32_t *out) {

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -165,6 +166,34 @@ def metrics_sum_up():
     for line in lines:
         assert sorted(line) == sorted("step token seconds swap_in_seconds hits misses fetched_bytes".split())
         assert 0 <= line["swap_in_seconds"] <= line["seconds"]
+
+
+def samples(path):
+    """Numbers of a file of Prometheus text, {name: {layer: number}}."""
+    found = {}
+    for name, layer, number in re.findall(r'^hisparse_(\w+)\{backend="cpu"(?:,layer="(\d+)")?\} (\d+)$', open(path).read(), re.M):
+        found.setdefault(name, {})[layer] = int(number)
+    return found
+
+
+def metrics_for_prometheus():
+    r = run_json(*usual(), "--metrics-file", "m.prom")
+    found = samples("m.prom")
+    assert sorted(found["misses_total"]) == ["0", "1", "2"], found
+    for name in ("hits", "misses", "fetched_bytes"):
+        assert sum(found[name + "_total"].values()) == r[name], name
+    assert found["steps_total"][""] > 0 and found["live_requests"] == {"": 1}, found
+    assert [name for name in os.listdir() if name.startswith("m.prom")] == ["m.prom"]
+    refused(*usual(), "--metrics-file", "nowhere/m.prom", says=["nowhere/m.prom", "No such file"])
+
+
+def promtool_finds_nothing():
+    if not shutil.which("promtool"):
+        raise Skip("promtool of Debian's package prometheus is not installed")
+    run(*usual(), "--metrics-file", "checked.prom")
+    done = subprocess.run(["promtool", "check", "metrics"], stdin=open("checked.prom"), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0 and done.stdout == "", done.stdout
 
 
 def long_prompts_are_cut():
@@ -391,7 +420,7 @@ def ctrl_c_before_the_first_step_measures_nothing():
 
 
 TESTS = [every_type_is_verified, json_has_every_field, text_is_the_same_everywhere, draws_follow_their_seed,
-         short_prompts_and_wide_selections, reading_is_announced, metrics_sum_up, long_prompts_are_cut, missing_and_wrong_files,
+         short_prompts_and_wide_selections, reading_is_announced, metrics_sum_up, metrics_for_prometheus, promtool_finds_nothing, long_prompts_are_cut, missing_and_wrong_files,
          truncated_models, hostile_bytes, wrong_metadata, bad_options, host_files_are_not_overwritten, full_disk,
          closed_pipe, ctrl_c_in_decode, ctrl_c_in_prefill, ctrl_c_before_the_first_step_measures_nothing]
 
