@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entry points of an open cache: check the arguments, forward them. */
 #include "cache.h"
+#include "probe.h"
 #include "stats.h"
 
 #define CHECK_CACHE(cache)                                                                                             \
@@ -166,8 +167,10 @@ int hsp_step_begin(hsp_cache *cache, const int32_t *requests, const int32_t *n_n
         cache->step_n_new[b] = n;
         most_new = n > most_new ? n : most_new;
     }
+    HSP__BEGIN(step_begin, cache, batch);
     status = cache->backend->step_begin(cache->self, cache->step_slot, cache->step_first, cache->step_n_new, batch,
                                         stream, &cache->error);
+    HSP__END(step_begin, cache, status);
     if (status != HSP_OK)
         return status;
     for (int32_t b = 0; b < batch; b++)
@@ -198,7 +201,10 @@ int hsp_append(hsp_cache *cache, int32_t layer, const hsp_row_source *rows, int3
     if (rows_per_request < cache->most_new || rows_per_request > cache->layout.max_queries)
         return hsp__fail(&cache->error, HSP_ELIMIT, "append: rows_per_request is %d; this step takes %d..%d",
                          rows_per_request, cache->most_new, cache->layout.max_queries);
-    return cache->backend->append(cache->self, local, rows, rows_per_request, stream, &cache->error);
+    HSP__BEGIN(append, cache, layer);
+    status = cache->backend->append(cache->self, local, rows, rows_per_request, stream, &cache->error);
+    HSP__END(append, cache, status);
+    return status;
 }
 
 int hsp_swap_in(hsp_cache *cache, int32_t layer, const int32_t *selection, int32_t n_queries, int32_t k,
@@ -219,7 +225,11 @@ int hsp_swap_in(hsp_cache *cache, int32_t layer, const int32_t *selection, int32
     if (need(cache, selection, "swap_in", "selection") != HSP_OK ||
         need(cache, row_ids_out, "swap_in", "row_ids_out") != HSP_OK)
         return HSP_EINVAL;
-    return cache->backend->swap_in(cache->self, group, selection, n_queries, k, row_ids_out, stream, &cache->error);
+    HSP__BEGIN(swap_in, cache, layer);
+    int status =
+        cache->backend->swap_in(cache->self, group, selection, n_queries, k, row_ids_out, stream, &cache->error);
+    HSP__END(swap_in, cache, status);
+    return status;
 }
 
 int hsp_wait_rows(hsp_cache *cache, int32_t layer, void *stream) {
@@ -231,7 +241,10 @@ int hsp_wait_rows(hsp_cache *cache, int32_t layer, void *stream) {
     if (layout->index_in_group[local] == 0 ||
         !hsp__followers_are_late(layout, cache->config.flags, layout->group_of[local]))
         return HSP_OK;
-    return cache->backend->wait_rows(cache->self, local, stream, &cache->error);
+    HSP__BEGIN(wait_rows, cache, layer);
+    int status = cache->backend->wait_rows(cache->self, local, stream, &cache->error);
+    HSP__END(wait_rows, cache, status);
+    return status;
 }
 
 int hsp_rows(hsp_cache *cache, int32_t layer, hsp_rows_view *view_out) {

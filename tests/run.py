@@ -35,7 +35,7 @@ def programs(build):
         replay = os.path.join(bin_dir, "replay_" + target)
         if os.path.exists(replay):
             found.append(("replay_" + target, [replay, os.path.join(HERE, "fuzz", "corpus", target)]))
-    for script in ("cli/test_cli.py", "cli/test_run.py", "cli/test_run_small.py", "cli/test_score.py", "cli/test_accuracy.py", "abi/test_abi.py", "abi/test_install.py", "docs/test_docs.py", "cuda/test_registers.py"):
+    for script in ("cli/test_cli.py", "cli/test_run.py", "cli/test_run_small.py", "cli/test_score.py", "cli/test_accuracy.py", "abi/test_abi.py", "abi/test_install.py", "abi/test_probes.py", "docs/test_docs.py", "cuda/test_registers.py"):
         has_command = os.path.exists(os.path.join(bin_dir, "hisparse"))
         if os.path.exists(os.path.join(HERE, script)) and (has_command or "cli" not in script):
             found.append((script, [sys.executable, os.path.join(HERE, script), build]))
