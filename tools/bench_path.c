@@ -32,7 +32,7 @@ static const tool_option options[] = {
     {"seconds", TOOL_REAL, offsetof(path_options, bench.seconds), 0, 86400, "S", "time for the turns of a case (1)"},
     {"json", TOOL_FLAG, offsetof(path_options, bench.json), 0, 0, NULL, "print JSON"},
     {"csv", TOOL_FLAG, offsetof(path_options, bench.csv), 0, 0, NULL, "print CSV"},
-    {"output", TOOL_TEXT, offsetof(path_options, bench.output), 0, 0, "FILE",
+    {"output", TOOL_OUTPUT, offsetof(path_options, bench.output), 0, 0, "FILE",
      "write the results to FILE, anew after every case"},
     {NULL, TOOL_FLAG, 0, 0, 0, NULL, NULL},
 };

@@ -41,7 +41,7 @@ static const tool_option options[] = {
      "cpu, instead: resolve without misses at contexts of 8192 to 1048576 tokens"},
     {"json", TOOL_FLAG, offsetof(bench_options, json), 0, 0, NULL, "print JSON"},
     {"csv", TOOL_FLAG, offsetof(bench_options, csv), 0, 0, NULL, "print CSV"},
-    {"output", TOOL_TEXT, offsetof(bench_options, output), 0, 0, "FILE",
+    {"output", TOOL_OUTPUT, offsetof(bench_options, output), 0, 0, "FILE",
      "write the results to FILE, whole or not at all"},
     {NULL, TOOL_FLAG, 0, 0, 0, NULL, NULL},
 };

@@ -16,7 +16,7 @@ typedef struct calibrate_options {
 } calibrate_options;
 
 static const tool_option options[] = {
-    {"output", TOOL_TEXT, offsetof(calibrate_options, output), 0, 0, "FILE",
+    {"output", TOOL_OUTPUT, offsetof(calibrate_options, output), 0, 0, "FILE",
      "write the profile, which hsp_config_profile reads, to FILE, whole or not at all"},
     {"quick", TOOL_FLAG, offsetof(calibrate_options, quick), 0, 0, NULL, "fewer rounds, and 4 GiB of host memory"},
     {"span-gib", TOOL_INT, offsetof(calibrate_options, span_gib), 1, 64, "N",

@@ -25,7 +25,7 @@ static const tool_option options[] = {
     {"threads", TOOL_INT, offsetof(score_options, threads), 1, 1024, "N", "threads (all)"},
     {"json", TOOL_FLAG, offsetof(score_options, json), 0, 0, NULL,
      "print one JSON object, with token, bits and likeliest token of each step"},
-    {"output", TOOL_TEXT, offsetof(score_options, output), 0, 0, "FILE",
+    {"output", TOOL_OUTPUT, offsetof(score_options, output), 0, 0, "FILE",
      "write the results to FILE, whole or not at all"},
     {NULL, TOOL_FLAG, 0, 0, 0, NULL, NULL},
 };

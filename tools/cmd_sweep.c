@@ -36,7 +36,7 @@ static const tool_option options[] = {
      "predict the time of swap-ins from what `hisparse calibrate --output FILE` measured"},
     {"threads", TOOL_INT, offsetof(sweep_options, threads), 1, 1024, "N", "threads (all)"},
     {"by-layer", TOOL_FLAG, offsetof(sweep_options, by_layer), 0, 0, NULL, "a row for every layer too"},
-    {"output", TOOL_TEXT, offsetof(sweep_options, output), 0, 0, "FILE",
+    {"output", TOOL_OUTPUT, offsetof(sweep_options, output), 0, 0, "FILE",
      "write to FILE, whole or not at all (standard output)"},
     {"json", TOOL_FLAG, offsetof(sweep_options, json), 0, 0, NULL, "print JSON"},
     {"csv", TOOL_FLAG, offsetof(sweep_options, csv), 0, 0, NULL, "print CSV"},

@@ -28,6 +28,7 @@ static const command commands[] = {
     {"plan", cmd_plan, "how many requests of a model fit a machine, how fast, and whether the cache is worth it"},
     {"trace", cmd_trace, "record, import, make, cut and look at traces of selections"},
     {"sweep", cmd_sweep, "misses of every policy and number of slots over traces, and which to take"},
+    {"report", cmd_report, "a page of charts and tables made of the JSON of other commands"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OPTIONS = 40, FIRST_KEY = 256 /* beyond letters: no short options */ };
+enum { MOST_OPTIONS = 40, FIRST_KEY = 256 /* beyond letters: no short options but the one of a file to write */ };
 
 typedef struct parse {
     const tool_option *table;
@@ -64,13 +64,24 @@ static error_t parse_word(struct argp_state *state, const parse *p, const char *
     return 0;
 }
 
+static int key_of(const tool_option *table, int i) {
+    return table[i].kind == TOOL_OUTPUT ? 'o' : FIRST_KEY + i;
+}
+
+static const tool_option *find_key(const tool_option *table, int key) {
+    for (int i = 0; i < MOST_OPTIONS && table[i].name; i++)
+        if (key_of(table, i) == key)
+            return &table[i];
+    return NULL;
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state) {
     const parse *p = state->input;
     if (key == ARGP_KEY_ARG)
         return parse_word(state, p, text);
-    if (key < FIRST_KEY || key >= FIRST_KEY + MOST_OPTIONS)
+    const tool_option *o = find_key(p->table, key);
+    if (!o)
         return ARGP_ERR_UNKNOWN;
-    const tool_option *o = &p->table[key - FIRST_KEY];
     char *field = p->values + o->offset;
     const char *rest = text;
     switch (o->kind) {
@@ -81,6 +92,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
         *(double *)field = parse_real(state, o, &rest);
         break;
     case TOOL_TEXT:
+    case TOOL_OUTPUT:
         *(const char **)field = text;
         break;
     case TOOL_FLAG:
@@ -103,7 +115,8 @@ void tool_options(const tool_option *table, const char *about, int argc, char **
         if (table[i].kind == TOOL_WORDS)
             words = table[i].argument;
         else
-            options[n++] = (struct argp_option){table[i].name, FIRST_KEY + i, table[i].argument, 0, table[i].help, 0};
+            options[n++] =
+                (struct argp_option){table[i].name, key_of(table, i), table[i].argument, 0, table[i].help, 0};
     struct argp argp = {options, parse_option, words, about, NULL, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, &input);
 }

@@ -15,9 +15,10 @@ typedef struct tool_words {
     const char *word[32];
 } tool_words;
 
-/* Field that an option sets: int64_t, double, const char *, int (set to 1), tool_reals, tool_words. The last is not an
- * option but the words between them, files for example: `argument` names them, name is not shown. */
-enum tool_kind { TOOL_INT, TOOL_REAL, TOOL_TEXT, TOOL_FLAG, TOOL_REALS, TOOL_WORDS };
+/* Field that an option sets: int64_t, double, const char *, const char * (the file to write, -o too), int (set to 1),
+ * tool_reals, tool_words. The last is not an option but the words between them, files for example: `argument` names
+ * them, name is not shown. */
+enum tool_kind { TOOL_INT, TOOL_REAL, TOOL_TEXT, TOOL_OUTPUT, TOOL_FLAG, TOOL_REALS, TOOL_WORDS };
 
 typedef struct tool_option {
     const char *name; /* NULL ends the table */
