@@ -3,7 +3,9 @@
 import json
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 from harness import PATIENCE_S, Skip
 from traces import imported, pattern
@@ -213,6 +215,36 @@ def test_refusals(cli):
     refused(cli, good, "-o", "nowhere/page.html", says="cannot write 'nowhere/page.html': No such file")
     r = cli.run("report", *[good] * 33)
     assert r.code == 2 and "is one word more than 32" in r.err, r.err
+
+
+def test_figures_are_drawn(cli):
+    """bench/plot_results.py: the lines and bars of its figures are the numbers of the files."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as missing:
+        raise Skip("matplotlib is not installed") from missing
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "bench"))
+    import plot_results
+    rows = swept(cli)["rows"]
+    made = plot_results.figures(cli.folder / "sweep.json")
+    want = [(r["slots"], r["missed_percent"]) for r in rows if r["layer"] is None]
+    cli.same([point for line in made["sweep-misses"].axes[0].lines for point in zip(*line.get_data())], want, "miss curve")
+    picture = made["sweep-layers-fifo"].axes[0].images[0].get_array()
+    for r in rows:
+        if r["policy"] == "fifo" and r["layer"] is not None:
+            assert picture[r["layer"]][r["slots"] // 16 - 1] == r["missed_percent"], r
+    made = plot_results.figures(cli.folder / write(cli, "path.json", path_result()))
+    cli.same([round(float(bar.get_width()), 9) for bar in made["path-exposure-batch1"].axes[0].patches],
+             [8.752, 8.752, 2.724, 2.22, 0, 0.504], "exposure")
+    cli.same(made["path-percentiles-batch32"].axes[0].patches[0].get_width(), 264.128, "median")
+    for form, begin in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        done = subprocess.run([sys.executable, plot_results.__file__, "--format", form, "figures", "path.json"], cwd=cli.folder,
+                              stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+        cli.same((done.returncode, len(done.stdout.split())), (0, 4), "figures written")
+        assert all((cli.folder / name).read_bytes().startswith(begin) for name in done.stdout.split()), done.stdout
+    done = subprocess.run([sys.executable, plot_results.__file__, "figures", write(cli, "bad.json", {"what": "plan", "rows": []})],
+                          cwd=cli.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 1 and "bad.json: no result that can be drawn" in done.stderr, done.stderr
 
 
 def browse(cli, *options):
