@@ -112,8 +112,10 @@ KINDS = {"sweep": sweep_figures, "decode-path": path_figures, "swap-in": bench_f
 
 
 def results(whole):
-    """{part: rows and kind} of a file: the whole, or its members, or `result` of those."""
-    parts = {"": whole, **{key: value.get("result", value) for key, value in whole.items() if isinstance(value, dict)}}
+    """{part: rows and kind} of a file: the whole, or its members, or `result` of those, or what is in a list of them."""
+    parts = {"": whole, **{key: value.get("result", value) for key, value in whole.items() if isinstance(value, dict)},
+             **{"%s%d" % (key, i): value for key, list_ in whole.items() if isinstance(list_, list)
+                for i, value in enumerate(list_) if isinstance(value, dict)}}
     return {part: (result["rows"], KINDS[result["what"]]) for part, result in parts.items() if result.get("what") in KINDS}
 
 

@@ -55,15 +55,30 @@ static int take(report *r, const report_result *found, char *why_out, size_t byt
     return 1;
 }
 
-/* The parts of a file that bench/measure.py or bench/gpu.sh put together: results, or objects with one in `result`.
- * What is none is named on the page. */
+/* A part of a file: a result, a list of them, or an object with one in `result`. -1 when there are too many. */
+static int take_part(report *r, const report_result *part, char *why_out, size_t bytes) {
+    const json_t *inner = json_object_get(part->whole, "result");
+    report_result found = *part;
+    size_t n = json_array_size(part->whole);
+    if (inner) {
+        found.whole = inner;
+        found.outer = part->whole;
+    }
+    int taken = take(r, &found, why_out, bytes);
+    for (size_t i = 0; i < n && taken >= 0; i++) {
+        found.whole = json_array_get(part->whole, i);
+        taken = take(r, &found, why_out, bytes);
+    }
+    return taken;
+}
+
+/* The parts of a file that was put together of several results. What is none is named on the page. */
 static int take_parts(report *r, const char *path, const json_t *whole, char *why_out, size_t bytes) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)whole, key, value) {
-        const json_t *inner = json_object_get(value, "result");
-        const report_result found = {path, key, inner ? inner : value, inner ? value : whole, NULL};
-        if (take(r, &found, why_out, bytes) < 0)
+        const report_result part = {path, key, value, whole, NULL};
+        if (take_part(r, &part, why_out, bytes) < 0)
             return TOOL_BAD_INPUT;
     }
     return TOOL_OK;

@@ -151,15 +151,16 @@ def test_plan_bench_and_parts_are_drawn(cli):
     plan = cli.run("plan", "--model", "glm-5.3", "--machine", "h200", "--json").json()
     bench = cli.run("bench", "swap-in", "--k", "32", "--slots", "64", "--context", "1024", "--seconds", "0.01", "--json").json()
     score = {"model": "m", "bits_per_byte": 2.0625, "digest": "00ff", "scored_tokens": 7, "dense": False, "each": {"bits": [1]}}
-    parts = {"machine": "one", "date": "2026-12-01", "part": bench, "other": {"command": "c", "result": plan}, "strange": [{"a": 1}]}
+    parts = {"machine": "one", "date": "2026-12-01", "part": bench, "other": {"command": "c", "result": plan}, "strange": [{"a": 1}],
+             "list": [plan, plan]}
     page = report(cli, write(cli, "plan.json", plan), write(cli, "score.json", score), write(cli, "parts.json", parts))
     for table in page.tables["Plan"]:
         same_rows(table, plan["rows"])
-    cli.same(len(page.tables["Plan"]), 2, "plans")
+    cli.same(len(page.tables["Plan"]), 4, "plans")
     same_rows(page.tables["All numbers"][0], bench["rows"])
     cli.same(page.tables["Score"][0], [["model", "m"], ["bits_per_byte", "2.0625"], ["digest", "00ff"], ["scored_tokens", "7"],
                                        ["dense", "false"]], "score")
-    assert plan["note"] in page.text and "Not drawn: parts.json, strange" in page.text, page.text[:1000]
+    assert plan["note"] in page.text and "Not drawn: parts.json, strange" in page.text and "Not drawn: parts.json, list" not in page.text, page.text[:1000]
 
 
 def test_page_stands_alone(cli):
