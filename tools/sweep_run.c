@@ -22,15 +22,21 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+/* By one thread, while others count on. */
 static void show(progress *p) {
-    double seconds = now() - p->start, share = (double)p->done / (double)p->all;
+    int64_t done, lookups;
+#pragma omp atomic read
+    done = p->done;
+#pragma omp atomic read
+    lookups = p->lookups;
+    double seconds = now() - p->start, share = (double)done / (double)p->all;
     int bars = (int)(share * 30);
-    if (!p->on || (seconds - p->shown < 0.2 && p->done < p->all))
+    if (!p->on || (seconds - p->shown < 0.2 && done < p->all))
         return;
     p->shown = seconds;
     fprintf(stderr, "\rsweep [%.*s%.*s] %3.0f%%  %4.0f million look-ups/s  %3.0f s left ", bars,
             "##############################", 30 - bars, "..............................", 100 * share,
-            (double)p->lookups / 1e6 / seconds, seconds / share * (1 - share));
+            (double)lookups / 1e6 / seconds, seconds / share * (1 - share));
 }
 
 /* Add a stream that went through whole. */
@@ -49,7 +55,7 @@ static void add(sweep_result *r, const sweep_stream *s, const uint32_t *misses, 
 /* Every policy and size over one stream; the largest first, so that the last ones to end are short. */
 static int count_all(sweep *s, const sweep_stream *stream, int64_t first_step, progress *p) {
     int code = TOOL_OK;
-#pragma omp parallel num_threads(s->n_threads) reduction(max : code)
+#pragma omp parallel num_threads(s->n_threads)
     {
         uint32_t *misses = malloc((size_t)stream->n_steps * sizeof *misses);
 #pragma omp for schedule(dynamic, 1)
@@ -58,16 +64,19 @@ static int count_all(sweep *s, const sweep_stream *stream, int64_t first_step, p
             int failed = misses ? sweep_count(stream, r->policy, r->n_slots, misses) : -1;
             if (failed == 0)
                 add(r, stream, misses, first_step);
-            code = failed < 0 ? TOOL_FAILED : code;
-#pragma omp critical
-            {
-                p->done++;
-                p->lookups += stream->lookups;
+            if (failed < 0)
+#pragma omp atomic write
+                code = TOOL_FAILED;
+#pragma omp atomic
+            p->done++;
+#pragma omp atomic
+            p->lookups += stream->lookups;
+            if (omp_get_thread_num() == 0)
                 show(p);
-            }
         }
         free(misses);
     }
+    show(p);
     return code == TOOL_OK ? code : tool_fail(code, "not enough memory for the slots of %d sizes", s->n_results);
 }
 
