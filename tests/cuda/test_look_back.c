@@ -243,6 +243,7 @@ static void followers_across_a_capture(void **state) {
     chain c;
     config.layer_group = map;
     config.flags = HSP_PREFETCH;
+    config.host_tokens = 3 * 448;
     chain_open(&c, &config, 2, 31);
     chain_admit_all(&c, 400, 250);
     for (int round = 0; round < 20; round++) {
