@@ -16,6 +16,7 @@ typedef struct bench_options {
     double seconds;
     tool_reals batches, misses, row_sizes, slot_counts; /* as given; empty when not */
     int64_t slots, row_bytes, batch;                    /* the one shape of a body that has one */
+    int64_t fetch_blocks;                               /* 0: by the profile, or the library's rule */
     int sweep_context, huge_pages, skew, json, csv;
 } bench_options;
 

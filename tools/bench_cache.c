@@ -29,6 +29,8 @@ int bench_config(const bench_options *o, hsp_config *config) {
     config->ring_rows = 1; /* new tokens are not what is measured */
     config->n_threads = (int32_t)o->threads;
     config->huge_pages = o->huge_pages;
+    if (o->fetch_blocks)
+        config->fetch_blocks = (int32_t)o->fetch_blocks;
     return TOOL_OK;
 }
 

@@ -29,6 +29,8 @@ static const tool_option options[] = {
     {"model-layers", TOOL_INT, offsetof(path_options, model_layers), 1, 65535, "N",
      "layers of the model that tokens are scaled to (78)"},
     {"model-anchors", TOOL_INT, offsetof(path_options, model_anchors), 1, 65535, "N", "anchors among them (21)"},
+    {"fetch-blocks", TOOL_INT, offsetof(path_options, bench.fetch_blocks), 1, 64, "N",
+     "blocks that fetch a follower's rows, and from batch 32 on those of a swap-in at once (8, and 12)"},
     {"seconds", TOOL_REAL, offsetof(path_options, bench.seconds), 0, 86400, "S", "time for the turns of a case (1)"},
     {"json", TOOL_FLAG, offsetof(path_options, bench.json), 0, 0, NULL, "print JSON"},
     {"csv", TOOL_FLAG, offsetof(path_options, bench.csv), 0, 0, NULL, "print CSV"},
