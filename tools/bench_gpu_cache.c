@@ -101,7 +101,7 @@ static int fill_cache(bench_gpu_state *s, bench_cache *b, void *piece) {
 }
 
 static int begin_step(bench_gpu_state *s, bench_cache *b) {
-    int32_t batch = b->config.max_batch, *none = calloc((size_t)batch, sizeof *none);
+    int32_t batch = b->config.max_batch, *none = batch > 0 ? calloc((size_t)batch, sizeof *none) : NULL;
     if (!none)
         return tool_fail(TOOL_FAILED, "out of memory");
     int status = hsp_step_begin(b->cache, b->request, none, batch, s->gpu->stream(s->lane));

@@ -71,15 +71,14 @@ static int make_shape(const path_options *o, double batch, double row_bytes, dou
     if (layers % (int32_t)group)
         return tool_fail(TOOL_BAD_INPUT, "--layers is %d; it must be a multiple of every --group, also of %g", layers,
                          group);
+    int32_t context = (int32_t)o->bench.context;
     *shape_out = (bench_shape){.batch = (int32_t)batch,
-                               .context = (int32_t)o->bench.context,
+                               .context = context ? context : context_for((int32_t)batch),
                                .slots = (int32_t)o->bench.slots,
                                .row_bytes = (int32_t)row_bytes,
                                .layers = layers / (int32_t)group,
                                .group = (int32_t)group,
                                .growth = 1};
-    if (!shape_out->context)
-        shape_out->context = context_for(shape_out->batch);
     return TOOL_OK;
 }
 
@@ -108,7 +107,7 @@ int bench_path_cases(const path_options *o, bench_cases *cases_out) {
     if (!cases_out->item)
         return tool_fail(TOOL_FAILED, "out of memory");
     for (int i = 0; code == TOOL_OK && i < shapes; i++) {
-        bench_shape shape;
+        bench_shape shape = {.batch = 0};
         int group = i % list.group.n, batch = i / list.group.n % list.batch.n, row = i / list.group.n / list.batch.n;
         code = make_shape(o, list.batch.value[batch], list.row_bytes.value[row], list.group.value[group], &shape);
         if (code == TOOL_OK)

@@ -64,9 +64,10 @@ static int count_all(sweep *s, const sweep_stream *stream, int64_t first_step, p
             int failed = misses ? sweep_count(stream, r->policy, r->n_slots, misses) : -1;
             if (failed == 0)
                 add(r, stream, misses, first_step);
-            if (failed < 0)
+            if (failed < 0) {
 #pragma omp atomic write
                 code = TOOL_FAILED;
+            }
 #pragma omp atomic
             p->done++;
 #pragma omp atomic
