@@ -91,4 +91,11 @@ void attend_pack(const attend *a, const activations *x, int32_t store, size_t of
 int attend_rows(const attend *a, kv *rows, int32_t store, const float *query, const int32_t *selection, int32_t n,
                 int32_t first_tile, const attend_worker *w);
 
+/* Where the candidates behind a selection are asked for, and the scores of all units go: rows->next, or NULL. */
+kv_next *attend_next(const attend_place *place);
+
+/* Fill it in. next->work: scores of n_units units of unit_tokens tokens, which are lost; selection: int32 [k], whole
+ * units. */
+void attend_rank_next(kv_next *next, int32_t n_units, int32_t unit_tokens, const int32_t *selection, int32_t k);
+
 #endif

@@ -94,6 +94,12 @@ static void expand(const model *m, const float *value_up, const float *result, f
                      out + (int64_t)h * value);
 }
 
+static void rank_next(const attend *a, const void *keys, int32_t n_tokens, const void *query, const int32_t *selection,
+                      kv_next *next) {
+    hsp_dsa_scores(&a->m->index, keys, a->sizes.state / (size_t)a->max_tokens, 0, n_tokens, query, next->work);
+    attend_rank_next(next, n_tokens, 1, selection, a->top_k);
+}
+
 static int token(const attend *a, const attend_place *place, const activations *x, int32_t t, const attend_worker *w) {
     const model *m = a->m;
     const model_layer *weights = &m->layer[place->layer];
@@ -103,6 +109,8 @@ static int token(const attend *a, const attend_place *place, const activations *
                        x->part[INDEX_WEIGHT] + (size_t)t * a->sizes.part[INDEX_WEIGHT], packed);
     hsp_dsa_select(&m->index, place->state, a->sizes.state / (size_t)a->max_tokens, x->first + t + 1, packed, a->top_k,
                    w->selection, w->select_scratch);
+    if (attend_next(place))
+        rank_next(a, place->state, x->first + t + 1, packed, w->selection, attend_next(place));
     if (place->rows->select(place->rows, place->layer, w->selection, a->top_k, w->ids) != 0)
         return -1;
     place->rows->views(place->rows, place->layer, plane);

@@ -61,9 +61,18 @@ static int attend_all(const attend *a, const attend_place *place, const float *q
     return (n_tokens + HSP_ATTENTION_TILE - 1) / HSP_ATTENTION_TILE;
 }
 
+static void rank_next(const attend *a, const void *stats, int32_t n_tokens, const float *query, const attend_worker *w,
+                      kv_next *next) {
+    int32_t page_tokens = a->m->quest.page_tokens;
+    hsp_quest_scores(&a->m->quest, stats, n_tokens, query, next->work, w->select_scratch);
+    attend_rank_next(next, (n_tokens + page_tokens - 1) / page_tokens, page_tokens, w->selection, a->top_k);
+}
+
 static int attend_selected(const attend *a, const attend_place *place, const float *query, int32_t n_tokens,
                            const attend_worker *w) {
     hsp_quest_select(&a->m->quest, place->state, n_tokens, query, a->top_k, w->selection, w->select_scratch);
+    if (attend_next(place))
+        rank_next(a, place->state, n_tokens, query, w, attend_next(place));
     if (attend_rows(a, place->rows, place->layer, query, w->selection, a->top_k, 0, w) != 0)
         return -1;
     return a->top_k / HSP_ATTENTION_TILE;

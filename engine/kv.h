@@ -8,6 +8,15 @@
 #include "hisparse.h"
 #include "model.h"
 
+/* What the selector ranked just behind a selection, for those who ask; the engine fills it in before it asks for the
+ * selected rows of a step. */
+typedef struct kv_next {
+    int32_t n;       /* tokens wanted */
+    float *work;     /* [max_tokens of the decoder] */
+    int32_t *tokens; /* [n], best first, those of a page in ascending order; -1: there are no more */
+    float *scores;   /* [n], in the selector's scale; 0 for none */
+} kv_next;
+
 typedef struct kv kv;
 struct kv {
     int32_t row_bytes;      /* all planes */
@@ -29,6 +38,7 @@ struct kv {
     void *stream;     /* what all of these queue their work on; NULL in ordinary memory */
     hsp_cache *cache; /* NULL: every row is resident, and its id is its token */
     int32_t request;
+    kv_next *next; /* NULL: nobody asks. Not asked for by NSA, and on a GPU */
 };
 
 /* Rows in a cache. config: everything but the model's shape, which is set here; for NSA the ring is made to hold the

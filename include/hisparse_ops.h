@@ -67,6 +67,12 @@ HSP_API int hsp_quest_update(const hsp_quest_shape *shape, void *stats, const vo
 /* Bytes of scratch that hsp_quest_select needs for n_tokens. */
 HSP_API int hsp_quest_scratch(const hsp_quest_shape *shape, int32_t n_tokens, size_t *bytes_out);
 
+/* Scores of all pages of the first n_tokens tokens, by which hsp_quest_select ranks them. query: float
+ * [n_heads][head_dim] after rope. scores_out: float [n_tokens / page_tokens, rounded up]. scratch: as for
+ * hsp_quest_select. */
+HSP_API int hsp_quest_scores(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query,
+                             float *scores_out, void *scratch);
+
 /* Choose the k / page_tokens best pages of the first n_tokens tokens; the page of the newest token is always in; ties
  * go to the lower page; a page whose score is NaN ranks below all others. query: float [n_heads][head_dim] after rope.
  * selection_out: int32 [k], tokens of the chosen pages in ascending order, then -1. HSP_EINVAL: k is not a positive

@@ -109,6 +109,20 @@ static void select_pages(const hsp_quest_shape *shape, float *scores, int32_t n_
     hsp__emit_blocks(ranks, shape->page_tokens, n_tokens, k / shape->page_tokens, selection_out);
 }
 
+int hsp_quest_scores(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query,
+                     float *scores_out, void *scratch) {
+    int status = hsp__check_quest(shape);
+    if (status)
+        return status;
+    if (n_tokens < 0 || (n_tokens && (!stats || !query || !scores_out || !scratch)))
+        return HSP_EINVAL;
+    if (n_tokens == 0)
+        return HSP_OK;
+    mean_query(shape, query, scratch);
+    score_pages(shape, stats, 0, shape->n_kv_heads, scratch, pages_of(shape, n_tokens), scores_out);
+    return HSP_OK;
+}
+
 static int check_select(const hsp_quest_shape *shape, const void *stats, int32_t n_tokens, const float *query,
                         int32_t k, const int32_t *selection_out, const void *scratch) {
     int status = hsp__check_quest(shape);

@@ -71,6 +71,10 @@ extern const struct argp run_argp;
  * exit code after the message. */
 int run_parse(int argc, char **argv, const struct argp *argp, void *input, run_options *options);
 
+/* A whole number of an option of the parser, least .. most; 0, or EINVAL after the message. */
+struct argp_state;
+int run_read_int(struct argp_state *state, const char *name, const char *text, long least, long most, int32_t *out);
+
 /* Each returns 0, or an exit code after the message. */
 int run_start_options(run_options *options); /* defaults, and knobs of the environment */
 int run_check_backend(run_options *options); /* once all are set */

@@ -56,7 +56,7 @@ static const struct argp_option options_table[] = {
      0},
     {0}};
 
-static int read_int(struct argp_state *state, const char *name, const char *text, long least, long most, int32_t *out) {
+int run_read_int(struct argp_state *state, const char *name, const char *text, long least, long most, int32_t *out) {
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
@@ -136,13 +136,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     run_options *o = state->input;
     switch (key) {
     case CONTEXT:
-        return read_int(state, "context", arg, 2, 4194304, &o->context);
+        return run_read_int(state, "context", arg, 2, 4194304, &o->context);
     case MAX_TOKENS:
-        return read_int(state, "max-tokens", arg, 1, 4194304, &o->max_tokens);
+        return run_read_int(state, "max-tokens", arg, 1, 4194304, &o->max_tokens);
     case TOP_K:
-        return read_int(state, "top-k", arg, HSP_ATTENTION_TILE, 65472, &o->top_k);
+        return run_read_int(state, "top-k", arg, HSP_ATTENTION_TILE, 65472, &o->top_k);
     case THREADS:
-        return read_int(state, "threads", arg, 1, 1024, &o->threads);
+        return run_read_int(state, "threads", arg, 1, 1024, &o->threads);
     case SLOTS:
         return set_knob(state, &o->cache, "n_slots", arg);
     case POLICY:

@@ -15,6 +15,7 @@ typedef struct listener {
     kv base;
     kv *inner;
     int32_t first_store, n_stores, k, length;
+    kv_next next;   /* n 0: not asked for */
     uint8_t *heard; /* [n_stores] */
     trace_step step;
     trace_writer *writer;
@@ -22,6 +23,7 @@ typedef struct listener {
 
 typedef struct record_options {
     const char *path, *text, *licence;
+    int32_t next;
     run *r;
 } record_options;
 
@@ -44,12 +46,20 @@ static int append(kv *self, int32_t store, const void *row) {
     return inner->append(inner, store, row);
 }
 
+static void keep_next(listener *l, int32_t place) {
+    size_t n = (size_t)l->next.n, at = (size_t)place * n;
+    memcpy(l->step.next_tokens + at, l->next.tokens, n * sizeof *l->next.tokens);
+    memcpy(l->step.next_scores + at, l->next.scores, n * sizeof *l->next.scores);
+}
+
 static int select_rows(kv *self, int32_t store, const int32_t *selection, int32_t n, int32_t *ids_out) {
     listener *l = (listener *)self;
     int32_t place = store - l->first_store;
     if (place >= 0 && !l->heard[place] && n == l->k) {
         memcpy(l->step.selections + (size_t)place * (size_t)n, selection, (size_t)n * sizeof *selection);
         l->heard[place] = 1;
+        if (l->next.n)
+            keep_next(l, place);
     }
     return l->inner->select(l->inner, store, selection, n, ids_out);
 }
@@ -68,7 +78,7 @@ static int copy(kv *self, void *to, const void *from, size_t bytes) {
 static int write_step(void *context) {
     listener *l = context;
     l->step.lengths[0] = l->length;
-    return trace_append(l->writer, l->step.lengths, l->step.selections, NULL, NULL);
+    return trace_append(l->writer, l->step.lengths, l->step.selections, l->step.next_tokens, l->step.next_scores);
 }
 
 /* --------------------------------------------------------------------------------------------------------- trace -- */
@@ -84,7 +94,7 @@ static char *list_stores(const listener *l) {
 static int open_writer(listener *l, const record_options *o, const char *command) {
     static const char *const selectors[] = {[MODEL_QUEST] = "quest", [MODEL_NSA] = "nsa", [MODEL_DSA] = "dsa"};
     const run *r = o->r;
-    const trace_shape shape = {r->options.max_tokens, l->n_stores, 1, l->k, 0};
+    const trace_shape shape = {r->options.max_tokens, l->n_stores, 1, l->k, l->next.n};
     const char *slash = strrchr(r->options.model, '/'), *file = r->options.prompt_file;
     char row_bytes[16], *layers = list_stores(l);
     if (!layers)
@@ -106,6 +116,20 @@ static int open_writer(listener *l, const record_options *o, const char *command
     return code;
 }
 
+/* Have the engine rank what lies behind every selection. */
+static int ask_for_next(listener *l, const run *r, int32_t n) {
+    if (n == 0)
+        return TOOL_OK;
+    if (r->m->kind == MODEL_NSA)
+        return tool_fail(TOOL_BAD_INPUT, "--next: candidates of NSA's selector are not ranked; DSA's and Quest's are");
+    l->next = (kv_next){.n = n,
+                        .work = calloc((size_t)r->max_total, sizeof(float)),
+                        .tokens = calloc((size_t)n, sizeof(int32_t)),
+                        .scores = calloc((size_t)n, sizeof(float))};
+    l->base.next = &l->next;
+    return l->next.work && l->next.tokens && l->next.scores ? TOOL_OK : tool_fail(TOOL_FAILED, "out of memory");
+}
+
 static int listen(listener *l, const record_options *o, const char *command) {
     run *r = o->r;
     kv *inner = r->d->rows;
@@ -123,7 +147,9 @@ static int listen(listener *l, const record_options *o, const char *command) {
     if (l->n_stores < 1)
         return tool_fail(TOOL_BAD_INPUT, "all layers of the model are dense: there is no selection to record");
     l->heard = calloc((size_t)l->n_stores, 1);
-    int code = l->heard ? open_writer(l, o, command) : tool_fail(TOOL_FAILED, "out of memory");
+    int code = l->heard ? ask_for_next(l, r, o->next) : tool_fail(TOOL_FAILED, "out of memory");
+    if (code == TOOL_OK)
+        code = open_writer(l, o, command);
     r->d->rows = &l->base;
     r->after_step = write_step;
     r->after_step_context = l;
@@ -132,11 +158,12 @@ static int listen(listener *l, const record_options *o, const char *command) {
 
 /* ------------------------------------------------------------------------------------------------------- command -- */
 
-enum { TEXT = 512, LICENCE }; /* beyond the keys of run_argp */
+enum { TEXT = 512, LICENCE, NEXT }; /* beyond the keys of run_argp */
 
 static const struct argp_option options_table[] = {
     {"text", TEXT, "WORDS", 0, "what is read, for the notes (the file's name, or the prompt)", 0},
     {"licence", LICENCE, "NAME", 0, "of the text, for the notes", 0},
+    {"next", NEXT, "N", 0, "record the N candidates ranked just behind every selection, too (0; DSA and Quest)", 0},
     {0}};
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
@@ -151,6 +178,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
     case LICENCE:
         o->licence = arg;
         return 0;
+    case NEXT:
+        return run_read_int(state, "next", arg, 0, TRACE_MOST_K, &o->next);
     case ARGP_KEY_ARG:
         if (o->path)
             argp_failure(state, TOOL_BAD_INPUT, 0, "'%s' is a word too many", arg);
@@ -201,6 +230,9 @@ int trace_record(int argc, char **argv) {
     code = record(&r, &l, &o, command);
     run_close(&r);
     free(l.heard);
+    free(l.next.work);
+    free(l.next.tokens);
+    free(l.next.scores);
     trace_step_close(&l.step);
     return code;
 }

@@ -47,6 +47,34 @@ def test_a_sweep_counts_what_the_run_missed(cli):
                 cli.same(counted, {n: ran[n]["misses"] for n in STORES[architecture]}, f"{architecture} {policy} {slots}")
 
 
+def test_next(cli):
+    """Candidates are disjoint from the selection and best first. In the first step of the first sparse layer nothing depends on k
+    yet: with its candidates a selection of 64 is a selection of 128."""
+    for architecture, page in (("gqa_quest", 16), ("mla_dsa", 1)):
+        record(cli, architecture, "--top-k", "128")
+        wide = read(cli.folder / "recorded.safetensors")[1]["selections"][1][:128]
+        record(cli, architecture, "--next", "64")
+        tensors = read(cli.folder / "recorded.safetensors")[1]
+        (shape, selections), (_, tokens), (_, scores) = (tensors[n] for n in ("selections", "next_tokens", "next_scores"))
+        cli.same(sorted(set(selections[:64] + tokens[:64]) - {-1}), [t for t in wide if t >= 0], f"selection and candidates of {architecture}")
+        for at in range(0, len(selections), 64):
+            ranked = tokens[at:at + 64]
+            cli.same(set(selections[at:at + 64]) & set(ranked) - {-1}, set(), "tokens in both")
+            cli.same(scores[at:at + 64], sorted(scores[at:at + 64], reverse=True), "scores")
+            cli.same(ranked, [t - t % page + i % page for i, t in enumerate(ranked)], "whole pages")
+        cli.same(len(tokens), shape[0] * shape[1] * 64, "candidates of all steps and layers")
+
+
+def test_next_beyond_the_text(cli):
+    """All tokens that are not selected, and no more."""
+    n = len(TEXT) - 64
+    record(cli, "mla_dsa", "--next", "300")
+    tensors = read(cli.folder / "recorded.safetensors")[1]
+    first, scores = tensors["next_tokens"][1][:300], tensors["next_scores"][1][:300]
+    cli.same(sorted(first[:n] + tensors["selections"][1][:64]), list(range(len(TEXT))), "all tokens")
+    cli.same((first[n:], scores[n:]), ([-1] * (300 - n), [0.0] * (300 - n)), "none")
+
+
 def test_backends_select_alike(cli):
     traces = []
     for backend in ("cpu", "ref"):
@@ -62,6 +90,11 @@ def test_bad_options(cli):
                         (("a", "--prompt", "x"), "--model is needed"), (("no/such/folder", *usual), "cannot write 'no/such/folder'")):
         r = cli.run("trace", "record", *words)
         cli.same((r.code, r.out), (2, ""), str(words))
+        assert says in r.err, r.err
+    for architecture, n, says in (("gqa_nsa", "8", "--next: candidates of NSA's selector are not ranked"),
+                                  ("mla_dsa", "65536", "--next is '65536'; it may be 0..65535")):
+        r = cli.run("trace", "record", "a", "--model", model(cli, architecture), "--prompt", "x", "--next", n)
+        cli.same((r.code, r.out), (2, ""), f"--next {n}")
         assert says in r.err, r.err
 
 

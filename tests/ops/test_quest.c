@@ -101,6 +101,14 @@ static double reference_score(const struct problem *p, int32_t page) {
 /* Scores are sums of up to 384 products below 1, in 16 chains: off by less than this. */
 #define SCORE_ERROR 1e-4
 
+static void check_scores(const struct problem *p) {
+    float *scores = allocate((size_t)p->n_pages * sizeof *scores);
+    assert_int_equal(hsp_quest_scores(&p->shape, p->stats, p->n_tokens, p->query, scores, p->scratch), HSP_OK);
+    for (int32_t page = 0; page < p->n_pages; page++)
+        assert_true(fabs(reference_score(p, page) - (double)scores[page]) <= SCORE_ERROR);
+    free(scores);
+}
+
 /* The selection is whole pages, ascending, with the newest; no page left out beats one taken by more than rounding. */
 static void check_selection(const struct problem *p, int32_t k, const int32_t *selection) {
     int32_t pt = p->shape.page_tokens, n_chosen = k / pt < p->n_pages ? k / pt : p->n_pages, n = 0, taken = 0;
@@ -161,6 +169,7 @@ static void equals_reference(void **state) {
                 memset(p.stats, 0xff, p.stats_bytes);
                 update(&p, 0, p.n_tokens);
                 check_stats(&p);
+                check_scores(&p);
                 select_tokens(&p, k, selection);
                 check_selection(&p, k, selection);
             }
@@ -373,12 +382,16 @@ static void refuses_counts(void **state) {
     struct problem p;
     make_problem(&p, shape_of(4, 2, 16, 16, HSP_F32), 40, 0, 29);
     int32_t selection[32] = {77};
+    float scores[3];
     const hsp_quest_shape *s = &p.shape;
     assert_int_equal(hsp_quest_select(s, p.stats, 40, p.query, 0, selection, p.scratch), HSP_EINVAL);
     assert_int_equal(hsp_quest_select(s, p.stats, 40, p.query, -16, selection, p.scratch), HSP_EINVAL);
     assert_int_equal(hsp_quest_select(s, p.stats, 40, p.query, 24, selection, p.scratch), HSP_EINVAL);
     assert_int_equal(hsp_quest_select(s, p.stats, -1, p.query, 32, selection, p.scratch), HSP_EINVAL);
     assert_int_equal(hsp_quest_select(s, NULL, 40, p.query, 32, selection, p.scratch), HSP_EINVAL);
+    assert_int_equal(hsp_quest_scores(s, NULL, 40, p.query, scores, p.scratch), HSP_EINVAL);
+    assert_int_equal(hsp_quest_scores(s, p.stats, 40, p.query, NULL, p.scratch), HSP_EINVAL);
+    assert_int_equal(hsp_quest_scores(s, p.stats, -1, p.query, scores, p.scratch), HSP_EINVAL);
     assert_int_equal(hsp_quest_update(s, p.stats, p.keys, p.key_stride, -1, 2), HSP_EINVAL);
     assert_int_equal(hsp_quest_update(s, p.stats, p.keys, p.key_stride, 0, -2), HSP_EINVAL);
     assert_int_equal(hsp_quest_update(s, p.stats, p.keys, p.key_stride, INT32_MAX, 2), HSP_ELIMIT);
