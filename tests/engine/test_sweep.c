@@ -84,6 +84,7 @@ static made *make_trace(int32_t k, uint64_t seed) {
     assert_int_equal(trace_finish(w, TOOL_OK), TOOL_OK);
     m->t = trace_open("sweep.trace", error, sizeof error);
     assert_non_null(m->t);
+    unlink("sweep.trace"); /* it stays open */
     return m;
 }
 
