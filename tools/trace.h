@@ -52,8 +52,9 @@ int32_t trace_length(const trace *t, int64_t step, int32_t request);
  * not. Any thread. */
 int trace_selection(const trace *t, int64_t step, int32_t layer, int32_t request, int32_t *selection_out, char *error,
                     size_t error_bytes);
-/* Candidates behind it, best first: int32 and float [n_next]. */
-void trace_next(const trace *t, int64_t step, int32_t layer, int32_t request, int32_t *tokens_out, float *scores_out);
+/* The best n of the candidates behind it, best first: int32 and float [n]; n <= n_next. */
+void trace_next(const trace *t, int64_t step, int32_t layer, int32_t request, int32_t n, int32_t *tokens_out,
+                float *scores_out);
 /* Number in the model of a layer of the trace: as the notes say, else its place. */
 int32_t trace_layer_number(const trace *t, int32_t layer);
 /* Of the notes; 0 where it is not known. */

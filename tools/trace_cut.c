@@ -10,7 +10,7 @@
 
 typedef struct cut_options {
     tool_words files;
-    int64_t from, steps, first_layer, layers, first_request, requests;
+    int64_t from, steps, first_layer, layers, first_request, requests, next;
 } cut_options;
 
 #define NUMBER(NAME, FIELD, LEAST, HELP)                                                                               \
@@ -24,6 +24,7 @@ static const tool_option options[] = {
     NUMBER("layers", layers, 1, "layers (all that follow)"),
     NUMBER("first-request", first_request, 0, "first request (0)"),
     NUMBER("requests", requests, 1, "requests (all that follow)"),
+    NUMBER("next", next, 0, "candidates behind each selection, the best (all)"),
     {NULL, TOOL_FLAG, 0, 0, 0, NULL, NULL},
 };
 
@@ -41,12 +42,19 @@ static int check(const trace *t, cut_options *o) {
     int code = fit("step", o->from, t->shape.n_steps, &o->steps);
     if (code == TOOL_OK)
         code = fit("layer", o->first_layer, t->shape.n_layers, &o->layers);
-    return code == TOOL_OK ? fit("request", o->first_request, t->shape.n_requests, &o->requests) : code;
+    if (code == TOOL_OK)
+        code = fit("request", o->first_request, t->shape.n_requests, &o->requests);
+    if (code == TOOL_OK && o->next > t->shape.n_next)
+        return tool_fail(TOOL_BAD_INPUT, "--next is %" PRId64 "; the trace has %d candidates", o->next,
+                         t->shape.n_next);
+    if (o->next < 0)
+        o->next = t->shape.n_next;
+    return code;
 }
 
 static int copy_step(const trace *t, const cut_options *o, int64_t step, const trace_step *out) {
     char error[512];
-    int32_t k = t->shape.k, next = t->shape.n_next, requests = (int32_t)o->requests;
+    int32_t k = t->shape.k, next = (int32_t)o->next, requests = (int32_t)o->requests;
     for (int32_t r = 0; r < requests; r++)
         out->lengths[r] = trace_length(t, step, (int32_t)o->first_request + r);
     for (int64_t i = 0; i < o->layers * requests; i++) {
@@ -54,7 +62,7 @@ static int copy_step(const trace *t, const cut_options *o, int64_t step, const t
         if (trace_selection(t, step, layer, request, out->selections + i * k, error, sizeof error) != 0)
             return tool_fail(TOOL_BAD_INPUT, "%s", error);
         if (next)
-            trace_next(t, step, layer, request, out->next_tokens + i * next, out->next_scores + i * next);
+            trace_next(t, step, layer, request, next, out->next_tokens + i * next, out->next_scores + i * next);
     }
     return TOOL_OK;
 }
@@ -69,7 +77,7 @@ static const char *cut_layers(const trace *t, const cut_options *o, char *text) 
 }
 
 static int cut(const trace *t, const cut_options *o, const char *const note[TRACE_NOTES]) {
-    const trace_shape shape = {o->steps, (int32_t)o->layers, (int32_t)o->requests, t->shape.k, t->shape.n_next};
+    const trace_shape shape = {o->steps, (int32_t)o->layers, (int32_t)o->requests, t->shape.k, (int32_t)o->next};
     trace_step step;
     int code = trace_step_open(&step, &shape);
     trace_writer *w = code == TOOL_OK ? trace_create(o->files.word[1], &shape, note) : NULL;
@@ -87,9 +95,9 @@ static int cut(const trace *t, const cut_options *o, const char *const note[TRAC
 }
 
 int trace_cut(int argc, char **argv) {
-    cut_options o = {.from = 0};
+    cut_options o = {.next = -1};
     const char *note[TRACE_NOTES];
-    tool_options(options, "Some steps, layers and requests of a trace as a new trace.", argc, argv, &o);
+    tool_options(options, "Some steps, layers, requests and candidates of a trace as a new trace.", argc, argv, &o);
     int code = trace_check_words(&o.files, 2, "the trace and the one to make of it");
     trace *t = code == TOOL_OK ? trace_open_named(o.files.word[0]) : NULL;
     if (!t)

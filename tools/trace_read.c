@@ -196,10 +196,11 @@ int trace_selection(const trace *t, int64_t step, int32_t layer, int32_t request
     return fail_at(t, t->selections, first + e, &c, reason);
 }
 
-void trace_next(const trace *t, int64_t step, int32_t layer, int32_t request, int32_t *tokens_out, float *scores_out) {
-    size_t n = (size_t)t->shape.n_next, first = (size_t)row_of(t, step, layer, request) * n;
-    memcpy(tokens_out, (const char *)t->next_tokens->data + first * 4, n * 4);
-    memcpy(scores_out, (const char *)t->next_scores->data + first * 4, n * 4);
+void trace_next(const trace *t, int64_t step, int32_t layer, int32_t request, int32_t n, int32_t *tokens_out,
+                float *scores_out) {
+    int64_t first = row_of(t, step, layer, request) * t->shape.n_next;
+    memcpy(tokens_out, (const char *)t->next_tokens->data + first * 4, (size_t)n * 4);
+    memcpy(scores_out, (const char *)t->next_scores->data + first * 4, (size_t)n * 4);
 }
 
 int32_t trace_layer_number(const trace *t, int32_t layer) {

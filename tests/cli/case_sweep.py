@@ -2,11 +2,14 @@
 """`hisparse sweep`: counts that were reviewed, options, predictions, a recommendation, Ctrl-C. That the counts are a cache's
 is tests/engine/test_sweep.c."""
 import json
+import lzma
 import signal
 import time
+from pathlib import Path
 
 from traces import imported, npy, npz, pattern
 
+TRACES = Path(__file__).resolve().parent.parent.parent / "bench" / "traces"
 POLICIES = ["lru", "fifo", "random", "clock", "lru-flat", "segmented", "belady"]
 
 
@@ -26,6 +29,15 @@ def test_counts(cli):
     """Every policy and size over one trace: nothing may change these numbers but a change of rules."""
     imported(cli, "golden", pattern(100, 2, 32, 1500), (100, 2, 32), "--layers", "3,7", "--row-bytes", "656")
     cli.golden("sweep_counts", "sweep", "golden.safetensors", "--csv", "--by-layer")
+
+
+def test_real_traces(cli):
+    """What trained models selected, in little: nothing may change these numbers but a change of rules."""
+    for name in ("dsa", "nsa", "quest"):
+        with lzma.open(TRACES / f"look-{name}.safetensors.xz") as packed:
+            (cli.folder / f"look-{name}.safetensors").write_bytes(packed.read())
+        k = {"dsa": 512, "nsa": 1024, "quest": 2048}[name]
+        cli.golden(f"sweep_look_{name}", "sweep", f"look-{name}.safetensors", "--csv", "--by-layer", "--slots", f"{k},{2 * k},{4 * k}")
 
 
 def test_defaults(cli):

@@ -144,6 +144,18 @@ def test_cut(cli):
     refused(cli, *words[:2], "x", "--requests", "2", says=["request 0 and the 1 that follow"])
 
 
+def test_cut_candidates(cli):
+    cli.same(cli.run("trace", "synth", "ranked.safetensors", "--k", "8", "--next", "6", "--context", "99", "--steps", "3", "--layers", "2").code, 0, "synth")
+    whole = read(cli.folder / "ranked.safetensors")[1]
+    for n in (4, 0):
+        cli.same(cli.run("trace", "cut", "ranked.safetensors", f"best{n}.safetensors", "--from", "1", "--next", str(n)).code, 0, "exit code")
+        best = read(cli.folder / f"best{n}.safetensors")[1]
+        for name in ("next_tokens", "next_scores") if n else ():
+            cli.same(best[name], ([2, 2, 1, 4], [whole[name][1][12 + i * 6 + e] for i in range(4) for e in range(4)]), name)
+    cli.same(sorted(best), ["lengths", "selections"], "tensors without candidates")
+    refused(cli, "cut", "ranked.safetensors", "x", "--next", "7", says=["--next is 7; the trace has 6 candidates"])
+
+
 def test_hostile_traces(cli):
     good = imported(cli, "good", list(range(24)), (2, 3, 4)).read_bytes()
     end = len(good)

@@ -65,7 +65,7 @@ static void check_steps(const char *path, int64_t steps, int64_t asked, int n_ne
             assert_int_equal(got[e], trace_length(t, s, r) ? token_of(s, place * K + e) : -1);
         if (!n_next)
             continue;
-        trace_next(t, s, place / REQUESTS, r, next, scores);
+        trace_next(t, s, place / REQUESTS, r, NEXT, next, scores);
         assert_int_equal(next[1], token_of(s, place * NEXT + 1 + 50));
         assert_true(scores[1] == (float)(place * NEXT + 1 + s) / 4);
     }

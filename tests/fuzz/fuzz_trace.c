@@ -35,7 +35,7 @@ static void touch_trace(const trace *t) {
         int32_t layer = (int32_t)(i / s->n_requests % s->n_layers), request = (int32_t)(i % s->n_requests);
         touch_selection(t, step, layer, request, selection);
         if (s->n_next)
-            trace_next(t, step, layer, request, tokens, scores);
+            trace_next(t, step, layer, request, s->n_next, tokens, scores);
         require(trace_layer_number(t, layer) >= 0);
     }
     require(trace_row_bytes(t) >= 0);
